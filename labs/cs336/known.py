@@ -1,4 +1,8 @@
-"""Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file."""
+"""Test kernels with known verdicts. Each is the course's solution (the master) with one named change.
+
+Each kernel of WRONG states diagnosis codes, of which the judge must give one; () if any failure suffices. Kernels of
+RIGHT must pass. Students do not get this file.
+"""
 
 from __future__ import annotations
 

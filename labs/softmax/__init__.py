@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
-#: Distributions of X with a finite exp() in float32, which the naive softmax needs, and all distributions of X.
+#: _SMALL: distributions of X whose exp() is finite in float32, as `naive` needs. _ANY: all distributions of X.
 _SMALL = ("random", "equal", "dominant", "masked")
 _ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
 
@@ -34,7 +34,7 @@ class _Softmax(Lab):
     claim = "your result == the float64 result"
     denial = "YOUR SOFTMAX PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"R": 256, "C": 1024}
-    #: None of these sizes is a multiple of another, so that a kernel that exchanges sizes gives wrong results.
+    #: None of these sizes is a multiple of another, so that a kernel that swaps two sizes gives wrong results.
     watched_sizes: ClassVar = {"R": 13, "C": 29, "d": 6}
 
     studies: ClassVar = {

@@ -1,6 +1,6 @@
 """Inputs of the cases: logits X (R, C) of several kinds, and partial results (m, l, o) of two column blocks.
 
-All is float32. The same distribution, sizes and seed give the same bits.
+All arrays are float32. The same distribution, sizes and seed give the same bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ a unit in the last place of a float sum of 1 or more. So adding a single one lea
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
-    """Return the inputs of a case: X (R, C), or m1, l1, m2, l2 (R) and o1, o2 (R, d)."""
+    """Return the inputs of a case by name: X (R, C) for a distribution of LOGITS; m1, l1, m2, l2 (R) and o1, o2 (R, d)
+    for a distribution of PARTIALS."""
     draws = Draws(seed)
     if distribution in PARTIALS:
         return _partial_results(PARTIALS[distribution], shape, draws)
@@ -37,13 +38,13 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw usual logits: within +-6 of a centre for each row, which lies within +-2."""
+    """Draw a centre within +-2 for each row, and logits within +-6 of the row's centre."""
     middle = draws.uniform((rows, 1), -2.0, 2.0)
     return draws.uniform((rows, columns), -6.0, 6.0) + middle
 
 
 def _equal(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw rows of equal elements, with one number within +-20 for each row."""
+    """Draw rows of equal elements: one number within +-20 for each row."""
     return np.repeat(draws.uniform((rows, 1), -20.0, 20.0), columns, 1)
 
 
@@ -81,7 +82,9 @@ def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _offset(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw usual logits around one of OFFSETS in even rows, and around its negative in odd rows."""
+    """Draw logits within +-4 of a centre. In even rows the centre is about one of OFFSETS; in the odd row that follows,
+    it is about the negated offset.
+    """
     at = np.arange(rows)
     far = np.array(OFFSETS, np.float32)[at // 2 % len(OFFSETS), None]
     far[1::2] *= np.float32(-1)
@@ -108,7 +111,7 @@ def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
 
 def _tail(draws: Draws, rows: int, columns: int) -> Array:
     """Draw rows whose first element is the maximum and whose middle element is 0.5 below it. All others are the tail:
-    each is too small to change a float sum, but their total is not.
+    exp() of each is too small to change a float sum, but their total is not.
     """
     x = -draws.uniform((rows, columns), *LEFT_BEHIND)
     x[:, columns // 2] = -0.5
@@ -141,8 +144,11 @@ LOGITS: dict[str, Callable[[Draws, int, int], Array]] = {
 def _partial_results(
     maxima: Callable[[Draws, int], tuple[Array, Array]], shape: Shape, draws: Draws
 ) -> dict[str, Array]:
-    """Draw the two partial results (sides) of each row: maxima by the function `maxima`, sums from 1 to 100, means
-    within +-1. A side with a maximum of -inf is empty: its sum and mean are 0."""
+    """Return m1, l1, o1, m2, l2 and o2 by name: for each row the two partial results (sides) that `merge` combines.
+
+    `maxima` draws m1 and m2. The sums l1, l2 are from 1 to 100, the means o1, o2 within +-1. A side with a maximum of
+    -inf is empty: its sum and mean are 0.
+    """
     rows, d = shape["R"], shape["d"]
     found: dict[str, Array] = {}
     for side, m in zip("12", maxima(draws, rows), strict=True):
@@ -154,22 +160,23 @@ def _partial_results(
 
 
 def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of the two partial results of each row, within +-4."""
+    """Return m1 and m2 (R), the maxima of the two partial results of each row, within +-4."""
     return draws.uniform((rows,), -4.0, 4.0), draws.uniform((rows,), -4.0, 4.0)
 
 
 def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of the two partial results of each row.
+    """Return m1 and m2 (R), the maxima of the two partial results of each row.
 
-    In every third row they are JUMP apart, and the second and the first are the larger one in turn. In the other rows
-    they differ by at most 3."""
+    In every third row they differ by JUMP, and alternately m2 and m1 is the larger one. In the other rows they differ
+    by at most 3.
+    """
     m1, difference = draws.uniform((rows,), -LARGEST, LARGEST), draws.uniform((rows,), -3.0, 3.0)
     difference[::6], difference[3::6] = JUMP, -JUMP
     return m1, m1 + difference
 
 
 def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of the two partial results. In turn, the first, the second, both or none are empty (-inf)."""
+    """Return m1 and m2 (R) with empty sides (-inf). In four rows in turn, m1, m2, both or none are empty."""
     m1, m2 = _near(draws, rows)
     m1[0::4], m2[1::4] = -np.inf, -np.inf
     m1[2::4], m2[2::4] = -np.inf, -np.inf

@@ -1,7 +1,8 @@
-"""Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
+"""Test kernels with known verdicts. Each is the course's solution (the master) with one named change.
 
-`python -m grader selftest --lab softmax` judges all of them, tests/test_softmax.py those of WRONG and RIGHT. Kernels of
-WRONG have the codes of their expected diagnosis. Kernels of RIGHT must pass and be fast enough; SLOW must be too slow.
+`python -m grader selftest --lab softmax` judges all kernels. tests/test_softmax.py judges those of WRONG and RIGHT.
+Each kernel of WRONG states the codes of its expected diagnosis. Kernels of RIGHT must pass and be fast enough, and SLOW
+must be too slow. Students do not get this file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from grader.assignment.mutations import Mutation
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG"]
 
-#: Sizes for parts that are not timed and whose case names no sizes.
+#: Sizes for cases that state no sizes, in parts whose time is not measured.
 SHAPE = {"R": 64, "C": 96, "d": 24}
 FUNCTIONS = {
     "naive": "naiveSoftmax",
@@ -521,7 +522,8 @@ RIGHT = (
     Mutation("columns backwards", "merge", (("(int k = 0; k < d; k++)", "(int k = d - 1; k >= 0; k--)"),)),
 )  # fmt: skip
 
-#: The added exponentials have different arguments, so that the compiler cannot compute one for all.
+#: Computes five exponentials for each element, not one. Their arguments differ, because the compiler would compute
+#: equal exponentials only once.
 SLOW = Mutation(
     "four exponentials more for each element",
     "naive",

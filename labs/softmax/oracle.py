@@ -10,7 +10,7 @@ to each element:
   Algorithms, section 4.2). This is allowed in `naive`. In `safe` and `online` the sum must not lose many small numbers,
   so the budget grows with sqrt(C). A sum in double, by blocks, in pairs or compensated stays within it. A plain float
   sum exceeds it only if one number is far larger than all others.
-- exp(), products and the division themselves: some units each.
+- exp(), products and the division: each may have an error of some units.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from grader.explain.suspect import Suspect
 from . import suspects
 from .scene import agreement, fitting, scene_of
 
-#: Terms of the allowed relative error, in units of the roundoff. STEPS is allowed for every input. PER_ROOT * sqrt(C)
-#: is allowed for a sum of C terms that does not lose small terms.
+#: Terms of the allowed relative error, in units of the roundoff. STEPS is allowed for each input. PER_ROOT * sqrt(C) is
+#: allowed for the sum of C terms where it must not lose small terms (`safe`, `online`).
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
 """Outputs of `merge`, in the order of the assignment."""
@@ -73,7 +73,7 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Return code and message for an output that is 0 everywhere; None for any other output."""
+    """Return (diagnosis code, message) for an output that is 0 everywhere; None for any other output."""
     if seen.actual.any():
         return None
     return (
@@ -84,7 +84,8 @@ def all_zero(seen: Deviation) -> Found | None:
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """Return code and message if a float sum in SIMD lanes, which loses small terms, explains the output; else None."""
+    """Return (diagnosis code, message) if a float sum in SIMD lanes, which loses small terms, explains the output; else
+    None."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)
@@ -105,7 +106,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "whole_sum": ("whole_sums", "divide"),
     "maximum_of_absolutes": ("line:\\bf?abs[fl]?\\s*\\(", "maxima"),
     "ties_left_out": ("line:\\belse\\s+if\\b", "guards", "sums"),
-    # The pattern matches declarations of variables that are neither const nor pointers.
+    # The pattern matches declarations of variables that are neither const nor pointers: the state that a kernel forgets
+    # to reset.
     "state_not_reset": (
         "line:^\\s*(?!return\\b|const\\b|else\\b|using\\b|torch\\b)[\\w:]+ \\w+(?:\\s*[={,][^;]*)?;",
     ),
@@ -117,8 +119,11 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 class Rows(Oracle):
-    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene. `keeps_tail`: True if the sum
-    must keep many small terms. Then its tolerance is lower, and `lost_tail` explains sums that lose them."""
+    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene.
+
+    `keeps_tail`: True if the sum must keep many small terms. Then the output's tolerance is lower, and `lost_tail`
+    explains outputs whose sum has lost such terms.
+    """
 
     probes: ClassVar = {
         "R": (1, 2, 3, 5, 8),
@@ -149,7 +154,7 @@ class Rows(Oracle):
         return chosen, self._of(inputs["X"][chosen])
 
     def flops(self, shape: Shape) -> int:
-        """Return three operations for each element: an exponential, an addition and a division."""
+        """Return the number of operations: an exponential, an addition and a division for each element."""
         return 3 * shape["R"] * shape["C"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
@@ -191,8 +196,9 @@ class Merge(Oracle):
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = merged(inputs)
         finite = np.where(np.isneginf(value["m"]), 0.0, value["m"])
-        # A kernel may compute exp(m1 - m) with exp2(). Multiplying by log2(e) then rounds m1 and m (4 |m| units of the
-        # roundoff are allowed), or their difference (4 `apart` units are allowed).
+        # A kernel may compute exp(m1 - m) as exp2() of numbers multiplied by log2(e). If it multiplies m1 and m, both
+        # products are rounded: 4 |m| units of the roundoff are allowed. If it multiplies m1 - m, the difference is
+        # rounded: 4 `apart` units are allowed.
         apart = [
             np.minimum(finite - np.where(np.isneginf(m), finite, m), DEEPEST)
             for m in (inputs["m1"], inputs["m2"])
@@ -215,7 +221,7 @@ class Merge(Oracle):
         return 4 * shape["R"] * shape["d"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        # Only the first wrong output is explained. So drop suspects that predict an error in an earlier output.
+        # This is the first wrong output, so outputs before it are right. Drop suspects that predict errors in these.
         value = merged(seen.inputs)
         before = OUTPUTS[: OUTPUTS.index(seen.output)]
         return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})

@@ -20,7 +20,9 @@ MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
 
 @dataclass(frozen=True)
 class Scene:
-    """Input of a call with a wrong output, float32. `whole` (R, C) has all rows, `x` (K, C) those from `first` on."""
+    """Input of a call with a wrong output, float32. `whole` (R, C) is the matrix X; `x` (K, C) are its K rows from row
+    `first` on, for which suspects predict the output.
+    """
 
     x: Array
     first: int
@@ -32,7 +34,7 @@ class Scene:
 
     @cached_property
     def most(self) -> Array:
-        """The maximum of each row, (K, 1)."""
+        """The maximum of each row of `x`, (K, 1)."""
         return self.x.max(1, keepdims=True)
 
     @cached_property
@@ -47,7 +49,7 @@ class Scene:
 
     @cached_property
     def all_most(self) -> Array:
-        """The maximum of every row of the matrix, (R, 1)."""
+        """The maximum of each row of `whole`, (R, 1)."""
         return self.whole.max(1, keepdims=True)
 
     @cached_property
@@ -56,7 +58,7 @@ class Scene:
         return np.maximum.accumulate(self.x, 1)
 
     def of_all(self, per_row: Array) -> Array:
-        """Return the scene's K rows of an array (R, ...), which has all rows."""
+        """Return the scene's K rows of `per_row` (R, ...), an array with a row for each row of X."""
         return per_row[self.first : self.first + len(self.x)]
 
 
@@ -71,7 +73,10 @@ def normalised(weights: Array) -> Array:
 
 
 def shifted(scene: Scene, shift: Array | float) -> Array:
-    """Return the softmax with `shift` subtracted, not the maximum. Wrong only if exp() overflows or underflows."""
+    """Return the softmax as computed with `shift` subtracted in place of each row's maximum, (K, C).
+
+    It differs from the right softmax only if exp() overflows or underflows.
+    """
     return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
 
 
@@ -79,7 +84,8 @@ def shifted(scene: Scene, shift: Array | float) -> Array:
 
 
 def scene_of(seen: Deviation) -> tuple[Scene, Deviation]:
-    """Return the rows on which suspects are tried, limited by MOST_ELEMENTS, and the output in these rows."""
+    """Return a Scene of the rows on which suspects are tried, limited by MOST_ELEMENTS. Also return `seen`, cut to
+    these rows."""
     whole = seen.inputs["X"]
     count = max(FEWEST_ROWS, MOST_ELEMENTS // max(1, whole.shape[1]))
     first_wrong = int(seen.wrong.any(1).argmax())
@@ -103,9 +109,10 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does.
+    """Return the suspects that explain the output `seen`. `scene` is the argument of their predictions.
 
-    `right` has the outputs that are right, by name. A suspect that predicts other values for them is left out.
+    `likely`: names of suspects to try first, as for `grader.explain.oracle.Oracle.suspects`. `right` has the expected
+    values of the call's right outputs, by name. A suspect that predicts other values for one of these is left out.
     """
 
     def spoils(suspect: Suspect) -> bool:
@@ -120,14 +127,18 @@ def fitting(
 
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
-    """Compare a prediction with the output. Return (True if it explains the wrong elements, True if it also agrees with
-    nearly all right ones). To explain the wrong elements it must agree with nearly all of them. If they are all NaN or
-    infinite, this proves little, so it must also agree with the right ones. NaN agrees only with NaN."""
+    """Compare a prediction with the output. Return (explains the wrong elements, agrees with nearly all right ones).
+
+    To explain the wrong elements, a prediction must agree with nearly all of them. If these are all NaN or infinite, it
+    must also agree with nearly all right elements, because many mistakes give NaN. NaN agrees only with NaN. `slack` is
+    the allowed difference of each element, by default `seen.slack`.
+    """
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
-    # Reduce the tolerance where the prediction is far smaller than the right output: else it would agree with 0.
+    # Reduce the tolerance where the prediction is far smaller than the right output. Otherwise a small prediction would
+    # agree with an output of 0.
     scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0) if wrong.any() else 1.0
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
     # A prediction must be much closer to the output than the right value is.

@@ -29,7 +29,7 @@ torch::Tensor naiveSoftmax(torch::Tensor XTensor, int R, int C) {
     return OTensor;
 }
 
-// Part 2. The same, also for very large logits, in three passes: the first finds the largest element of the row.
+// Part 2. As part 1, but also for very large logits. Three passes: the first finds the largest element of the row.
 torch::Tensor safeSoftmax(torch::Tensor XTensor, int R, int C) {
     torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
     const float *X = XTensor.data_ptr<float>();
@@ -59,7 +59,7 @@ torch::Tensor safeSoftmax(torch::Tensor XTensor, int R, int C) {
     return OTensor;
 }
 
-// Part 3. The same with two passes: the first keeps a running maximum and a running sum, the second writes.
+// Part 3. As part 2, but in two passes: the first keeps a running maximum and a running sum, the second writes O.
 torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
     torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
     const float *X = XTensor.data_ptr<float>();

@@ -1,8 +1,9 @@
 """`accuracy`: the size of logits at which each part overflows, and the error of its results compared with float64.
 
 The study has two sweeps. In the first ("size"), logits are around +size and -size, with sizes from 0 to ten thousand.
-In the second ("columns"), each row has a tail: C - 2 elements so far below the first one that adding one of them does
-not change a float sum, although their total does. `merge` gets the partial results of both halves of the columns.
+In the second ("columns"), each row of C elements has a tail: C - 2 elements that are far below the first one. Adding
+exp() of one of them does not change a float sum, although their total does. `merge` gets the partial results of both
+halves of the columns.
 
 Errors are in units in the last place of the correct float32: 0.5 is the best that rounding allows. For `merge` the
 largest error of m, l and o is reported. For o, the unit belongs to the larger one of |o1| and |o2|.
@@ -115,19 +116,22 @@ def _input(sweep: str, value: int) -> str:
 
 
 def logits_around(size: int, seed: int) -> Array:
-    """Draw usual logits around +size in even rows and -size in odd rows, float32 (ROWS, USUAL_COLUMNS)."""
+    """Draw logits within +-4 of +size in even rows and of -size in odd rows, float32 (ROWS, USUAL_COLUMNS)."""
     x = Draws(seed).uniform((ROWS, USUAL_COLUMNS), -4.0, 4.0) + np.float32(size)
     x[1::2] -= np.float32(2 * size)
     return x
 
 
 def with_tail(columns: int, seed: int) -> Array:
-    """Draw one row of the distribution `tail`, float32 (1, columns): many small elements matter only together."""
+    """Draw one row of the distribution `tail`, float32 (1, columns). A float sum of exp(x) loses its small terms."""
     return make_inputs("tail", {"R": 1, "C": columns}, seed)["X"]
 
 
 def halves(x: Array, seed: int) -> dict[str, Array]:
-    """Return inputs of `merge` by name, float32: a partial result of each half of x's columns, with random values."""
+    """Return inputs of `merge` by name, float32: the partial results of the two halves of x's columns.
+
+    The means o1 and o2 (R, 1) are taken of random values within +-1, one for each column.
+    """
     values = Draws(seed).uniform((x.shape[1], 1), -1.0, 1.0).astype(np.float64)
     found: dict[str, Array] = {}
     cut = max(1, x.shape[1] // 2)
@@ -160,7 +164,7 @@ def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
 
 
 def error_of(part: Part, inputs: dict[str, Array], found: dict[str, Array]) -> float:
-    """Return the error of a part's results compared with float64, in units in the last place."""
+    """Return the largest error of a part's results `found`, compared with float64, in units in the last place."""
     if part.oracle != MERGE:
         return units_off(found[RESULT], softmax(inputs["X"].astype(np.float64)))
     right = merged(inputs)
@@ -176,7 +180,7 @@ def error_of(part: Part, inputs: dict[str, Array], found: dict[str, Array]) -> f
 
 
 def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int], seed: int) -> AccuracyStudy:
-    """Call every part of the student's file for every input, and return the errors."""
+    """Call every part of the student's file for every input. Return an AccuracyStudy with all errors."""
     laboratory.prepare([BuildFlags()])
     inputs = [("size", size, logits_around(size, seed)) for size in sizes]
     inputs += [("columns", count, with_tail(count, seed)) for count in columns]

@@ -14,8 +14,8 @@ In elements of a matrix of M rows and N columns:
     online      2 MN loads, MN stores       (maximum and sum; the quotients)
     fused       MN loads, MN stores
 
-If a row does not fit into the cache, every load reaches memory. If it fits, only the first load of each element does.
-Each line of O is fetched before it is stored to, which adds MN loads.
+If a row does not fit into the cache, all loads of its elements reach memory. If it fits, only the first load of each
+element reaches memory. Each line of O is fetched before it is stored to, which adds MN loads from memory.
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
 
 
 def passes(kernel: str, columns: int, model: Model) -> int | None:
-    """Return the fetched lines by theory, as a multiple of the lines of X. The theory is for caches that are clearly
-    smaller than a row or, except for `framework`, clearly larger. Return None for other caches."""
+    """Return the number of fetched lines by theory, divided by the number of X's lines.
+
+    The theory covers caches of at most half a row and, except for `framework`, caches of at least four rows. Return
+    None for other caches.
+    """
     row_bytes = columns * FLOAT_BYTES
     loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
     if 2 * model.size_bytes <= row_bytes:
@@ -63,7 +66,7 @@ def passes(kernel: str, columns: int, model: Model) -> int | None:
 
 @dataclass(frozen=True)
 class TrafficStudy:
-    """Traffic of all KERNELS in several caches, for one size of X. The keys of `found` are (kernel, cache)."""
+    """Traffic of all KERNELS in several caches, for one size of X. `found` maps (kernel, cache) to the traffic."""
 
     rows: int
     columns: int
@@ -97,7 +100,7 @@ class TrafficStudy:
         return (helpers.size_text(model.size_bytes), kernel, *counted, *fetched)
 
     def passes_fetched(self, kernel: str, model: Model) -> float:
-        """Return the fetched lines as a multiple of the lines of X."""
+        """Return the number of lines that the simulation fetched, divided by the number of X's lines."""
         lines = self.rows * self.columns * FLOAT_BYTES / model.line_bytes
         return self.found[kernel, model].fetched / lines
 

@@ -1,8 +1,8 @@
-"""Suspects of the lab, possible mistakes: each has words for students and predicts the output of a wrong kernel.
+"""Suspects of the lab: possible mistakes, each with a message to the student and a prediction of the wrong output.
 
-Predictions for rows take a `labs.softmax.scene.Scene`, predictions for `merge` the inputs by name. To add a suspect,
-write a row in a table of `formula` or `merging`. The lists below name the tables of each part. Suspects that explain
-the same output are reported together, simpler ones first.
+A prediction of a softmax takes a `labs.softmax.scene.Scene`; a prediction of `merge` takes the inputs by name. To add a
+suspect, write a row in a table of `formula` or `merging`. The lists below name the tables of each part. Suspects that
+explain the same output are reported together, simpler ones first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ LANES = tuple(formula.LANES)
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
     """Return the suspects that depend on the number of columns, `count`.
 
-    `mistakes` has the part's other suspects. If none of them is about a subtracted maximum, none of the result is.
+    `mistakes` has the part's other suspects. If none of these is in the table MAXIMUM, the part subtracts no maximum.
+    Then suspects about a wrong maximum are left out.
     """
     return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))

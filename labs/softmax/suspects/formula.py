@@ -13,7 +13,10 @@ LOG2_E = np.float32(1.4426950408889634)
 
 
 def _other_rows(s: Scene) -> Array | None:
-    """Return the softmax if row i is read from X[i * R + j]; None if this is right, or reads beyond X."""
+    """Return the softmax of a kernel that reads element (i, j) at X[i * R + j].
+
+    Return None if R = C, where this is right, or if R > C, where it reads beyond X.
+    """
     rows, columns = s.whole.shape
     if rows >= columns:
         return None
@@ -208,12 +211,12 @@ def _before(s: Scene, start: Array) -> Array:
 
 
 def _later(s: Scene) -> Array:
-    """Return the factor (K, C) by which all later steps together rescale the term of each element."""
+    """Return the factor (K, C) by which all later steps of the running sum rescale the term of each element."""
     return np.exp(s.running - s.most)
 
 
 def _begun_anew(s: Scene) -> Array:
-    """Return the result if the running sum is set to 0 whenever the maximum grows."""
+    """Return the output (K, C) of a kernel that sets the running sum to 0 whenever the maximum grows."""
     last_growth = s.columns - 1 - np.argmax(s.running[:, ::-1] > _before(s, np.float32(-np.inf))[:, ::-1], 1)
     kept = np.arange(s.columns) >= last_growth[:, None]
     return s.weights / total(np.where(kept, s.weights, np.float32(0)))
@@ -225,7 +228,7 @@ def _is_new_maximum(s: Scene) -> Array:
 
 
 def _written_in_first_pass(s: Scene) -> Array:
-    """Return exp(x - m) / l with the running maximum m and the running sum l."""
+    """Return the output (K, C) of a kernel that writes exp(x - m) / l in its first pass, with the running m and l."""
     sums = np.cumsum(np.exp(s.x.astype(np.float64) - s.most), 1) * np.exp(
         s.most.astype(np.float64) - s.running
     )
@@ -233,7 +236,7 @@ def _written_in_first_pass(s: Scene) -> Array:
 
 
 def _state_kept(s: Scene) -> Array:
-    """Return the result if m and l are not reset at the beginning of a row."""
+    """Return the output (K, C) of a kernel that does not reset m and l at the beginning of a row."""
     largest = np.maximum.accumulate(s.all_most, 0).astype(np.float64)
     log_sums = s.all_most + np.log(np.exp(s.whole - s.all_most).sum(1, keepdims=True, dtype=np.float64))
     sums = np.exp(np.logaddexp.accumulate(log_sums, 0) - largest).astype(np.float32)
@@ -291,9 +294,10 @@ WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
-    """Return suspects that leave out the last of `columns` columns. Block widths that leave out the same share one.
+    """Return suspects in which a loop leaves out the last column, or the columns beyond the last full block.
 
-    `has_maximum`: True if the part computes a maximum, which may leave out columns, too.
+    Block widths that leave out the same columns share one suspect, with a name for each width. `columns` is C.
+    `has_maximum`: True if the part computes a maximum, whose loop may leave out columns, too.
     """
     cuts: dict[int, list[str]] = {}
     cuts[columns - 1] = ["the last one"]
@@ -320,7 +324,7 @@ def _why(columns: int, names: list[str]) -> str:
 
 
 def _largest(x: Array) -> Array:
-    """Return the maximum of each row, or -inf if x has no columns: a loop that starts at -inf finds the same."""
+    """Return the maximum of each row (K, 1), as a loop that starts at -inf finds it: -inf if x has no columns."""
     return x.max(1, keepdims=True, initial=np.float32(-np.inf))
 
 

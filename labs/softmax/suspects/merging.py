@@ -29,7 +29,10 @@ class Sides:
         return np.maximum(self.inputs["m1"], self.inputs["m2"])
 
     def factor(self, side: int, m: Array | None = None) -> Array:
-        """Return exp(m_side - m), (R), and 0 where both sides are empty. `m`: by default the right maximum."""
+        """Return exp(m_side - m), (R), and 0 where both sides are empty. `side` is 1 or 2.
+
+        `m` is by default the correct maximum, max(m1, m2).
+        """
         m = self.m if m is None else m
         return np.where(self.both_empty, ZERO, np.exp(self.inputs[f"m{side}"] - m))
 
@@ -41,7 +44,7 @@ class Sides:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """The correct weights of both sides in the sum, each (R)."""
+        """The correct weights of the sides, each (R): l1 exp(m1 - m) and l2 exp(m2 - m). Their sum is the merged l."""
         return self.sum(1) * self.factor(1), self.sum(2) * self.factor(2)
 
     @property
@@ -54,19 +57,22 @@ class Sides:
         return a[:, None] * self.mean(1) + b[:, None] * self.mean(2)
 
     def merged(self, a: Array, b: Array, m: Array | None = None) -> Outputs:
-        """Return m (by default the right one), l = a + b and o = (a o1 + b o2) / l. If both sides are empty, o is 0."""
+        """Return m, l = a + b and o = (a o1 + b o2) / l by name. If both sides are empty, o is 0.
+
+        a and b (R) are the weights of the sides. `m` is by default the correct maximum.
+        """
         o = np.where(self.both_empty[:, None], ZERO, self.combined(a, b) / (a + b)[:, None])
         return {"m": self.m if m is None else m, "l": a + b, "o": o}
 
     def rescaled(self, factor: Callable[[int], Array | float]) -> Outputs:
-        """Return the merge if the weight of each side is its sum times `factor(side)`."""
+        """Return m, l and o of a merge in which the weight of each side is its sum times `factor(side)`."""
         return self.merged(self.sum(1) * factor(1), self.sum(2) * factor(2))
 
     def with_maximum(self, m: Array) -> Outputs:
         return self.merged(self.sum(1) * self.factor(1, m), self.sum(2) * self.factor(2, m), m)
 
     def where(self, rows: Array, **values: np.float32) -> Outputs:
-        """Return the right outputs, but with `values` (by output name) in the rows of the mask `rows`."""
+        """Return the correct m, l and o, except in the rows of the mask `rows`: these get `values` (by output name)."""
         right = self.merged(*self.weights)
         return right | {
             name: np.where(rows[:, None] if right[name].ndim == 2 else rows, value, right[name])
@@ -74,7 +80,7 @@ class Sides:
         }
 
     def means(self, o: Array) -> Outputs:
-        """Return a prediction of only `o`; rows in which both sides are empty become 0."""
+        """Return a prediction that has only `o`. In rows in which both sides are empty, it is 0."""
         return {"o": np.where(self.both_empty[:, None], ZERO, o)}
 
 
