@@ -76,9 +76,11 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
-    """Return random Q and K, and V of one-hot rows: an output is a softmax weight or, if N > d, a sum of weights."""
+    """Return random Q and K, and V whose rows are one-hot. So each output is a softmax weight or, if N > d, a sum of
+    weights.
+    """
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # The numbers of ones in two columns differ by at most 1. The order of the rows differs from head to head.
+    # Each column of V gets the same number of ones, or one more. The order of the rows differs from head to head.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)
@@ -114,7 +116,7 @@ def _rising(shape: Shape, draws: Draws) -> Inputs:
     position = np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None] if n > 1 else np.float32(1.0)
     sign = draws.below(2, (b, h, n, 1)).astype(np.float32) * 2 - 1
     steepness = 8 + 8 * draws.uniform((b, h, n, 1))
-    # A score is the slope, of at most 16, plus three products with noise, of at most 4, 16 / 4 and 4 / 4.
+    # A score is a slope of at most 16 plus three terms with noise, of at most 4, 4 and 1. So |Q.K| is at most 25.
     noise_q, noise_k = _bounded_noise(shape, draws, 4.0), _bounded_noise(shape, draws, 1.0)
     q = sign * steepness * direction + noise_q
     k = position * direction + noise_k / 4
@@ -203,7 +205,10 @@ def _bounded_noise(shape: Shape, draws: Draws, bound: float) -> Array:
 
 
 def _random_values(shape: Shape, draws: Draws) -> Array:
-    """Return V: uniform within 1 of a centre for each head and column, so means of many rows are not all near 0."""
+    """Return V: each head and column has a centre within +-0.5, and its numbers are uniform within 1 of the centre.
+
+    So means over many rows are not all near 0.
+    """
     b, h, n, d = _sizes(shape)
     return _uniform((b, h, n, d), draws, 1.0) + _uniform((b, h, 1, d), draws, 0.5)
 

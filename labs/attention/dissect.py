@@ -1,7 +1,7 @@
 """Search for the wrong step of an attention kernel: with the unit matrix as V, its output is the softmax weights.
 
-The weights show the sum by which each row was divided. They show its scores, too, up to a constant that is added to all
-scores of the row.
+The weights show the sum by which each row was divided. They also show the row's scores, up to a constant that is added
+to all scores of the row.
 
 A wrong 4-D accessor is explained by the offsets that it used, and by the formula that gives them. In the tensors of
 these cases all values differ. So a value shows the offset from which it was read, or to which it was written.
@@ -19,15 +19,18 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number N of keys in the tries of `dissect`, and its limit in the third try, which has the case's N. d is N + 2.
+#: KEYS: number N of keys in three of the four experiments of `dissect`. The third experiment has the N of the case, at
+#: most MOST_KEYS. In all of them d is N + 2.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
 #: Largest difference at which two scores, computed from weights, count as equal.
 SAME = 2e-3
-#: Factor for Q that makes all scores nearly 0, and limit on the groups of channels that a message lists.
+#: TINY_SCORES: factor for Q that makes all scores nearly 0. MOST_BLOCKS: limit on the ranges of channels that a message
+#: lists; with more ranges, `_channels` finds nothing.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
-#: Mean of the scores in the last try. Sums of exp(score) are then so small that a small number added to them shows.
+#: Mean of the scores in the last experiment. It makes sums of exp(score) so small that the weights change visibly if a
+#: small number is added to a sum.
 LOW_SCORES = -14.0
 PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
 SUMS = "The weights of a row"
@@ -39,16 +42,21 @@ SOME_HEADS = (
 )
 #: A quotient (the kernel's weight / right weight) below this counts as 0, so it is not used as a divisor.
 TINY = 1e-12
-#: Powers of a size that students multiply scores by: the exponent, and its text in a message.
+#: Powers of a size, such as 1/sqrt(d), by which students multiply scores. Maps the exponent to the text of the power;
+#: {} stands for the size's name.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the wrong step, or None. `ask` calls the kernel. `sizes`: B, H, N; Br, Bc in part 4."""
+    """Find the wrong step of a kernel by experiments: calls with small inputs. Return a finding, or None.
+
+    `ask(sizes, inputs)` calls the kernel and returns its output, or None. `sizes` has B, H and N of the case, and Br
+    and Bc in part 4.
+    """
     largest, few = min(sizes["N"], MOST_KEYS), {"Br": 3, "Bc": 2}
     for keys, tiles, mean in ((KEYS, {}, 0), (KEYS, few, 0), (largest, {}, 0), (KEYS, {}, LOW_SCORES)):
         if keys < 2:
-            continue  # with one key, any weight is in the right proportion
+            continue  # With one key, each row has one weight, which shows nothing about the scores.
         own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
         shape = (own["B"], own["H"], keys, keys + 2)
         draws = Draws(17)
@@ -65,7 +73,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         weights = ask(own, {"Q": q, "K": k, "V": unit})
         found = None if weights is None else _mistake(scores, weights[..., :keys], own)
         if mean:
-            # Scores that are all low only show what is added to the row's sum.
+            # Low scores are only for finding a number that is added to the row's sum. Ignore other findings.
             return found if found is not None and found.words.startswith(SUMS) else None
         is_open = found is None or found.words.startswith(PROPORTIONS)
         if weights is not None and is_open and _some_heads(weights[..., :keys], right):
@@ -75,7 +83,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
             found = _channels(ask(own, tiny), q, k) or found
         if found is not None and found.words.startswith(PRODUCT):
-            # With V's columns in reverse order, the weights are in the reverse order, too.
+            # Reverse V's columns. If all columns of the output take the same weights, this only reverses the weights.
             other = ask(own, {"Q": q, "K": k, "V": np.ascontiguousarray(unit[..., ::-1])})
             if (
                 other is not None
@@ -90,8 +98,8 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
     """Return a finding if some channels are added more often than others in Q K^T, else None.
 
-    `output` is the kernel's output for scores near 0, or None. For such scores log(weight) is a sum over channels.
-    Least squares give the factor of each channel in this sum.
+    `output` is the kernel's output for Q = TINY_SCORES * q, K = k and the unit matrix as V, or None. For such small
+    scores, log(weight) is a sum over channels. Least squares give the factor of each channel in this sum.
     """
     keys, d = k.shape[2:]
     if output is None or not (output[..., :keys] > 0).all() or not np.isfinite(output).all():
@@ -133,9 +141,10 @@ def _some_heads(weights: Array, right: Array) -> bool:
 
 
 def _shows(output: Array, expected: Array, keys: int) -> bool:
-    """Return True if the first `keys` columns show the mistake. With the unit matrix as V, they are the weights.
+    """Return True if the weights, which a call with the unit matrix as V returns, can show the kernel's mistake.
 
-    They do not show it if they are right, or if the mistake is only that some columns were never stored.
+    Such a call has the weights in the first `keys` columns, so one of these must be wrong in `output`. If all wrong
+    columns are 0 and others are right, the columns were only never stored, which the weights do not show.
     """
     wrong = (~(abs(output - expected) < CLOSE)).any((0, 1, 2))
     return bool(wrong[:keys].any()) and bool(wrong.all() or output[..., wrong].any())
@@ -147,7 +156,10 @@ def _softmax(scores: Array) -> Array:
 
 
 def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return the mistake that explains the weights; None if no known one does."""
+    """Return a finding about the mistake that explains the kernel's `weights`; None if no known mistake does.
+
+    `scores` are the right scores. Both are (B, H, N, N).
+    """
     exact = np.exp(scores)
     sums = exact.sum(3, keepdims=True)
     right = exact / sums
@@ -311,7 +323,10 @@ def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _listed(which: Array) -> str:
-    """Return the chosen keys as the subject of a singular verb. `which` (keys,) is True for each chosen key."""
+    """Return text that names the chosen keys, such as "each of the keys 2 to 4 of 7". A verb after it is singular.
+
+    `which` (keys,) is True for each chosen key.
+    """
     keys = np.flatnonzero(which).tolist()
     if len(keys) == 1:
         return f"key {keys[0]} of {len(which)}"
@@ -321,7 +336,10 @@ def _listed(which: Array) -> str:
 
 
 def _divisors(used: Array, sums: Array, largest: Array, rows: int) -> Dissected:
-    """Return a finding about rows divided by `used` in place of `sums`, the right sums. A head has `rows` rows."""
+    """Return a finding about rows divided by `used` in place of `sums`, the right sums. A head has `rows` rows.
+
+    `largest` has the largest exp(score) of each row.
+    """
     worst = int(abs(used - sums).argmax())
     first = worst // rows * rows
     same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)
@@ -377,8 +395,11 @@ def _more(used: Array, sums: Array, largest: Array, rows: int) -> Dissected | No
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int], sum_error: float) -> Dissected | None:
-    """Return a finding about the kernel's scores `made`, or None. `wanted` has the right scores. Both are (rows, keys)
-    with row means of 0, because weights show a row's scores only up to a constant."""
+    """Return a finding about the kernel's scores `made`, or None. `wanted` has the right scores.
+
+    Both are (rows, keys) with row means of 0, because weights show a row's scores only up to a constant. `sum_error` is
+    the largest difference of a row's sum of weights from 1.
+    """
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(
@@ -398,7 +419,7 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int], sum_error: flo
             "All scores are whole numbers: look for a variable of type int that holds a score",
             ("whole_sums", "casts", "?text:^\\s*int\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
         )
-    # An inexact exp() changes the sums as little as the weights.
+    # If only exp() is inexact, the sums of the weights are nearly 1. Larger errors of the sums have another cause.
     off = abs(made - wanted).max()
     if off < 0.1 and sum_error < max(3 * off, CLOSE):
         return Dissected(
@@ -479,7 +500,8 @@ def diagnose_read(
 def diagnose_write(
     inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
-    """Explain wrong writes. `expected` and `actual` are the tensor after all writes, `wrong` masks wrong elements."""
+    """Explain wrong writes. `expected` and `actual` are the tensor after all writes. `wrong` is a mask of its wrong
+    elements."""
     before, after = inputs["tensor"].reshape(-1).astype(np.float64), actual.reshape(-1)
     flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
     (at,) = first_of(flat_wrong)

@@ -1,6 +1,7 @@
-"""Kernels with known verdicts: the course's solution (the master), the starter, and the master with one named bug.
+"""Test kernels with known verdicts. Each is the course's solution (the master) with one named change.
 
-Each bug is one that the published check accepts, or that students often make. `tests/wrong/` has many more.
+Kernels of WRONG have a bug that students often make, or that the check of the published assignment does not find. SLOW
+is right but must be too slow. `tests/wrong/` has many more wrong kernels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The ladder (command `frontier`): compares a kernel's time with the times of other kernels and the machine's limit.
 
-The other kernels are called rungs: naive, the reference, a variant of the reference, PyTorch, and two fast kernels.
+The other kernels are called rungs: naive, the reference, a variant of the reference, PyTorch, and two fast kernels. The
+rank of a kernel (`Standing`) is its speed relative to each rung and to the peak, the speed of multiply-adds alone.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ SHORTEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Measured times of each rung, by name, and of the multiply-adds alone on `cores` cores (1 for a serial part).
+    """Times of the rungs, by name, and the time of the necessary multiply-adds at peak speed on `cores` cores.
 
-    Each is the median over rounds of a time divided by the reference's time in the same round.
+    Each is the median over rounds of a time divided by the reference's time in the same round. `cores` is 1 for a
+    serial part.
     """
 
     against_reference: Mapping[str, float]
@@ -187,7 +189,7 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
     `rounds`: for each round the seconds of each rung and of an empty call ("nothing"), and "peak" in FLOP/s. Raises
     UsageError if the size is too small to time, KitError if the machine is too busy.
     """
-    # A busy machine makes calls longer, so compare each kernel's fastest call.
+    # Other load on the machine only makes calls longer, so use the fastest call of each kernel for this check.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
         raise UsageError(
@@ -251,7 +253,7 @@ def _answer(session: Session, request: Any) -> Any:
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """Return the rank of a kernel that takes `ratio` times as long as the part's reference."""
+    """Return the rank of a kernel that takes `ratio` times as long as the part's reference (see the module)."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 
@@ -295,7 +297,8 @@ def table(place: Standing, name: str) -> str:
 def hint(assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
     """Return a sentence with the command that measures the ladder for the last timed part without a rank.
 
-    Return "" if all have a rank, or if a ladder cannot be measured. The command repeats the result's size options.
+    Return "" if all timed parts have a rank, or if no ladder can be measured. `sizes` are the size options of the run,
+    which the command repeats.
     """
     could = {part.id for part in assignment.parts if applies(part)}
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]

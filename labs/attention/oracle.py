@@ -134,7 +134,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 def another_layout(seen: Deviation) -> Found | None:
-    """Return code and message if the values are right, but the four dimensions are in another order; else None."""
+    """Return (diagnosis code, message) if the values are right, but the dimensions are in another order; else None."""
     b, h, n, d = seen.expected.shape
     actual, wrong = seen.actual, seen.wrong
     layouts: list[tuple[str, Callable[[Array], Array]]] = [
@@ -155,7 +155,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Return code and message if each wrong head has the right values of another head; else None."""
+    """Return (diagnosis code, message) if each wrong head has the right values of another head; else None."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)
@@ -251,7 +251,9 @@ class Attention(Oracle):
         return self.expected_rows(inputs, slice(None))
 
     def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
-        """Return an index of random rows, the same in every batch and head, and their expected values."""
+        """Draw at most `rows` rows, the same in every batch and head. Return an index that selects them from the output
+        (B, H, N, d), and their expected values.
+        """
         chosen = draws.permutation(shape["N"], rows)
         return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
 
@@ -295,13 +297,16 @@ class Attention(Oracle):
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
 
-#: `_holds_exponentials` computes at most this many heads, the first ones, and none with more than this many scores.
+#: `_holds_exponentials` computes only the first _REPLAYED_HEADS heads, and none if a head has more than
+#: _REPLAYED_SCORES scores.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 
 def _holds_exponentials(seen: Deviation) -> bool:
-    """Return True if this mistake explains the rows with NaN or infinity: the scores of a row are added to the previous
-    head's exp() values, so that exp() overflows."""
+    """Return True if an uncleared QK_t explains the rows with NaN or infinity.
+
+    The mistake: QK_t still has the previous head's exp() values, scores are added to them, and exp() of it overflows.
+    """
     q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
     heads = slice(0, min(_REPLAYED_HEADS, len(q)))
     if len(q) < 2 or k.shape[1] ** 2 > _REPLAYED_SCORES:
@@ -379,14 +384,17 @@ def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
 
 
 def _threads() -> int:
-    """Return OMP_NUM_THREADS, which a class's worker sets, else the number of cores; at most _MOST_THREADS."""
+    """Return OMP_NUM_THREADS if it is set, else the number of usable cores; at most _MOST_THREADS.
+
+    The grading of a class sets OMP_NUM_THREADS to each worker's share of the cores.
+    """
     setting = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(setting) if setting.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
     return max(1, min(cores, _MOST_THREADS))
 
 
 class Read4D(Oracle):
-    """Oracle of fourDimRead. Expects the value that each row of `index` reads: float64 (M,), exact."""
+    """Oracle of fourDimRead. Expects the element of `tensor` at each row of `index`: float64 (M,), without error."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         flat = inputs["tensor"].reshape(-1).astype(np.float64)
@@ -400,9 +408,9 @@ class Read4D(Oracle):
 
 
 class Write4D(Oracle):
-    """Oracle of fourDimWrite. Expects `tensor` with `values[m]` at the place that row m of `index` names, exactly.
+    """Oracle of fourDimWrite. Expects `tensor` with values[m] stored at index[m] for each m. No error is allowed.
 
-    Elements that no index names must keep their value. So a write to a wrong or additional place is found.
+    All other elements must keep their value. So a write to a wrong or additional place is found.
     """
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:

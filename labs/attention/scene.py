@@ -76,7 +76,7 @@ class Scene:
         return softmax(scores, 2) @ (self.v if v is None else v)
 
     def some_keys(self, keys: slice) -> Array:
-        """Return the attention (G, R, d) that uses only these keys and their values."""
+        """Return the output (G, R, d) if only these keys and their values are used."""
         return self.attend(self.scores[:, :, keys], self.v[:, keys])
 
     @cached_property
@@ -88,7 +88,8 @@ class Scene:
     def blocks(self) -> tuple[Array, Array] | None:
         """Sums of the weights over each block of Bc keys, and the products of the block's weights with V.
 
-        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None without `all_weights` or Bc, or beyond 2^22 elements.
+        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None without `all_weights` or Bc, or if the products would have
+        more than 2^22 elements.
         """
         every, block = self.all_weights, self.shape.get("Bc", 0)
         if every is None or block < 1 or -(-self.keys // block) * self.v.size > 1 << 22:
@@ -110,9 +111,9 @@ class Scene:
         return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
 
     def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
-        """Return for each head the sum of `heads` (G, ...) up to and with this head.
+        """Return for each head the sum of `heads` (G, ...) over this head and all earlier ones.
 
-        Returns None if the scene lacks an earlier head. `of_batch`: True to add only heads of the same batch.
+        Return None if the scene lacks an earlier head. `of_batch`: True to add only heads of the same batch.
         """
         if self.first % self.shape["H"] if of_batch else self.first:
             return None

@@ -102,8 +102,11 @@ MOST_ACCESSES = 1 << 37
 
 @dataclass(frozen=True)
 class CacheStudy:
-    """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: True for Q K^T alone. `found`: the
-    simulated traffic. `counted`: the lines that cachegrind counts for a student's kernels; None for other kernels."""
+    """Result of the study: the traffic of each of `kernels` in each of the caches `models` for each of `shapes`.
+
+    `scores_only`: True if only Q K^T is simulated. `found`: the simulated traffic. `counted`: the number of lines that
+    the student's kernel fetches, as cachegrind counts them; None if the student's file lacks the kernel.
+    """
 
     kernels: tuple[str, ...]
     models: tuple[Model, ...]
@@ -254,7 +257,10 @@ def caches(text: str | None, ways: str) -> tuple[Model, ...]:
 
 
 def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[int, int]]:
-    """Return pairs (N, d): one if the command line has -N or -d, else FAR_LARGER and the assignment's default pair."""
+    """Return pairs (N, d): one if the command line has -N or -d, else FAR_LARGER and the assignment's default sizes.
+
+    The formulas hold for FAR_LARGER.
+    """
     chosen = {
         name: whole_number(text, f"-{name}", 1, LARGEST_SIDE)
         for name in ("N", "d")
@@ -367,7 +373,10 @@ def _tool_files(program: str) -> list[Path]:
 
 
 def data_misses(text: str) -> int:
-    """Return the first-level data misses in the text of a cachegrind file. Raises KitError without a summary."""
+    """Return the number of first-level data misses (reads and writes) in the text of a cachegrind file.
+
+    Raises KitError if the text has no summary.
+    """
     events, summary = EVENTS.search(text), SUMMARY.search(text)
     if events is None or summary is None:
         raise KitError("cachegrind wrote no summary: is its version older than 3.0?")

@@ -135,7 +135,8 @@ class Roofline:
     def figures(self) -> tuple[Figure, ...]:
         known = [point for point in self.points if point.flops_per_s is not None]
         xs = [point.intensity for point in known] or [1.0]
-        # The x axis begins left of all ridges, where memory limits the speed, and ends beyond the last point.
+        # A roof's ridge is the intensity at which both of its limits are equal. The x axis begins below all ridges and
+        # points, and ends above them.
         ridges = [self.speed.peak(self.level, n) / self.speed.bandwidth(n) for n in (1, self.speed.cores)]
         low, high = min([*xs, *ridges]) / 8, max([*xs, *ridges]) * 4
         roofs = [
@@ -203,7 +204,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     points = []
     for name, variant, one in zip(names, variants, outcomes, strict=True):
-        # Report each variant by the clock (CPU or wall) that judges its part.
+        # Compared alone, each variant is reported by the clock (CPU or wall) by which its part is judged.
         alone = compared([one], rivals=())
         moved = lines.get((variant.part.id, model, one_head))
         points.append(

@@ -161,7 +161,8 @@ LARGEST_TILE = 4096
 
 @dataclass(frozen=True)
 class TileSweep:
-    """Times of a part for several values of a macro. `comparison`: the reference, then a line for each of `tiles`."""
+    """Times of a part for several values of a macro. `comparison` has a line for the reference, then one for each value
+    in `tiles`."""
 
     part: Part
     macro: str

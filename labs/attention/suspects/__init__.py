@@ -71,7 +71,12 @@ class Sight:
         return _root_mean_square(self.scene.truth)
 
     def agrees(self, predicted: Array) -> tuple[bool, bool]:
-        """Return (agrees with nearly all wrong elements, and also with nearly all right ones) for a prediction."""
+        """Return (explains, is_whole) for a prediction (G, R, d).
+
+        `explains`: True if it agrees with nearly all wrong elements. `is_whole`: True if it agrees with nearly all
+        right elements as well. Elements that are NaN in the prediction are unknown and not compared. If too few wrong
+        elements are known, both results are False.
+        """
         if not len(self._bad_at):
             return False, False
         predicted_bad = predicted.reshape(-1)[self._bad_at]
@@ -82,7 +87,8 @@ class Sight:
             return False, False
         if int(unknown.sum()) > (1 - KNOWN) * len(miss):
             return False, False
-        # Reduce the tolerance if a prediction is far smaller than the right output. Otherwise zeros would agree.
+        # Reduce the tolerance if a prediction is far smaller than the right output. Otherwise a small prediction would
+        # agree with zeros.
         scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
         slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
         close = abs(self.got - predicted) <= slack
@@ -96,8 +102,9 @@ class Sight:
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
     """Return the suspects that explain the whole output; if no suspect does, those that explain its wrong elements.
 
-    With fewer than FEWEST_PARTIAL wrong elements, the latter are not returned. Simpler suspects come first. `likely`
-    names suspects that explain other outputs of the kernel; if one explains the whole output, others are not tried.
+    With fewer than FEWEST_PARTIAL wrong elements, return only suspects that explain the whole output. Simpler suspects
+    come first. `likely` names suspects that explain other outputs of the kernel. They are tried first; if one explains
+    the whole output, others are not tried.
     """
     heads = _window(seen.wrong, seen.expected.shape[2])
     enough = int(_heads(seen.wrong)[heads].sum()) >= FEWEST_PARTIAL
@@ -121,7 +128,10 @@ def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspe
 
 
 def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[list[Suspect], list[Suspect]]:
-    """Return (suspects that explain all elements, suspects that explain only the wrong elements)."""
+    """Return (suspects that explain all elements, suspects that explain only the wrong elements).
+
+    A suspect is tried on `probe`, which has a few rows. If it explains these, it is tried on `whole`, which has more.
+    """
     full: list[Suspect] = []
     partial: list[Suspect] = []
     for suspect in suspects:

@@ -17,7 +17,7 @@ from grader.explain.wrong_places import USUAL_TILES, likely_tiles
 
 from ..scene import Scene, softmax
 
-#: Advice if a remainder is left out. The argument is the size, N or d.
+#: Advice for a kernel that leaves out a remainder. {0} stands for the size's name, N or d.
 _REST = (
     "Neither tiles ({0} / tile rounds down) nor an unrolled loop may leave out the rest: let the last tile end at {0}, "
     "or add a loop over the rest."
@@ -50,8 +50,11 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _named(
     what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool
 ) -> tuple[str, ...]:
-    """Return a name for each tile length with which an incomplete last tile begins at `start`. `last`: a full last tile
-    counts, too. Lengths in `own` (Bc, Br) vary between cases: names have "Bc" or "Br" in place of the number."""
+    """Return names that begin with `what`, one for each tile length with which the last tile begins at `start`.
+
+    `last`: False if this tile must be incomplete. `own` has the pairs ("Bc", Bc) and ("Br", Br). These lengths vary
+    from case to case, so a name has "Bc" or "Br" in place of the number.
+    """
 
     def fits(tile: int) -> bool:
         if last:
@@ -133,8 +136,11 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
-    """Predict the output if keys whose `scored` (N,) is False get the previous head's weights (zeros in head 0) as
-    scores. `in_product`: True if the product with V includes these keys. None if the scene lacks the first head."""
+    """Predict the output of a kernel that computes no scores for some keys: `scored` (N,) is False for these.
+
+    In the place of their scores are the previous head's weights (zeros in head 0). `in_product`: True if the product
+    with V includes these keys. Return None if the scene does not begin with head 0.
+    """
     if s.first:
         return None
     out, left = [], np.zeros_like(s.scores[0])
@@ -145,7 +151,10 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _stale_places(s: Scene, tile: int) -> Array:
-    """Predict the output if a shorter last tile is used as if full: its end holds values of the previous tile."""
+    """Predict the output if a shorter last tile (of keys and of channels) is used as if it were full.
+
+    The end of such a tile still has values of the previous tile, which count again.
+    """
 
     def again(size: int) -> slice:
         full = size // tile * tile
@@ -243,7 +252,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
             _beyond("last block in the sum", s, start, n, last=True),
         )
-    # Bc and Br change from case to case. Names without their numbers are the same for all cases.
+    # Bc and Br change from case to case. Leave their numbers out of the names, so that all cases give the same names.
     named = {f"{key} of the shape": s.shape[key] for key in ("Bc", "Br") if key in s.shape}
     for which, t in (*named.items(), *((str(t), t) for t in USUAL_TILES)):
         if t >= n:

@@ -104,8 +104,8 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
-#: Rows for kernels whose maximum grows along the keys: name, sums that are then not rescaled ("l": row sum, "o": O),
-#: words for the flash update, and the start of the sentence for a kernel without blocks.
+#: Rows for kernels whose maximum grows along the keys. Each has a name, the sums that are not rescaled when it grows
+#: ("l": row sum, "o": O), words about the flash update, and the start of the sentence for a kernel without blocks.
 _MAXIMUM_BUGS: tuple[tuple[str, str, str, str], ...] = (
     ("old_l_kept", "l", "the old row sum is not multiplied by {} (O is right)", "In the row sum each"),
     (
@@ -141,7 +141,10 @@ def _with_maximum(s: Scene, kept: str, block: int) -> Array:
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """Return the output if PV is reset once per head (`since`: "head") or never ("all"); None if data are missing."""
+    """Return the output if PV is reset once per head (`since`: "head") or never ("all").
+
+    Return None without Br, if `s.all_weights` is None or, for "all", if the scene does not begin with head 0.
+    """
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
@@ -214,7 +217,8 @@ def suspects(s: Scene) -> Iterator[Suspect]:
 
 # ---- mistakes that use the row number within a tile in place of the row number in the matrix
 
-#: Rows: code, words, and the accesses with the mistake: "l" reads L, "L" writes L, "o" reads O, "O" writes O.
+#: Rows: code, words, and a letter for each access with the mistake: "l" reads L, "L" writes L, "o" reads O, "O" writes
+#: O.
 _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     (
         "flash_l_tile_row",
@@ -267,7 +271,7 @@ _MOST_TURNS = 512
 def _rows_of_tile() -> Iterator[Suspect]:
     for rows_outside, order in ((False, "keys outside"), (True, "rows outside")):
         for code, words, at_tile in _AT_TILE_ROW:
-            # With rows in the outer loop, "lL" has the same effect as not resetting L: see `_rows_outside`.
+            # With rows in the outer loop, "lL" has the same effect as not resetting Li, which `_rows_outside` yields.
             if not (rows_outside and at_tile == "lL"):
                 yield Suspect(
                     code,
@@ -294,8 +298,11 @@ def _rows_of_tile() -> Iterator[Suspect]:
 
 
 def _shared_rows(s: Scene, at_tile: str, rows_outside: bool) -> Array | None:
-    """Return the output if the accesses in `at_tile` (l, o: reads; L, O: writes) use the row within the tile.
-    `rows_outside`: True if the outer loop is over blocks of rows. None without `s.blocks`, or for too many blocks."""
+    """Return the output if some accesses use the row within the tile in place of the row of the matrix.
+
+    `at_tile` has a letter for each access: l and o for reads of L and O, L and O for writes. `rows_outside`: True if
+    the outer loop is over blocks of rows. Return None if `s.blocks` is None, or with too many blocks.
+    """
     tile, tops = s.shape["Br"], range(0, s.keys, s.shape["Br"])
     if s.blocks is None or len(tops) * len(s.blocks[0]) > _MOST_TURNS:
         return None
@@ -351,14 +358,17 @@ def _keys_of_tile() -> Iterator[Suspect]:
 
 
 def _from_second_block(s: Scene, used: str, meant: str) -> Array:
-    """Return the attention if `used` ("k" or "v") replaces `meant` in all blocks of keys but the first."""
+    """Return the output if `used` ("k" or "v") replaces `meant` ("v" or "k") in all blocks of keys but the first."""
     later = (np.arange(s.keys) >= s.shape["Bc"])[:, None]
     other = np.where(later, getattr(s, used), getattr(s, meant))
     return s.attend(s.scores, other) if meant == "v" else s.attend(s.q[:, s.rows] @ other.mT)
 
 
 def _other_keys(s: Scene, of_k: bool, of_v: bool, step: int) -> Array:
-    """Return the attention if blocks of K (`of_k` True) and of V (`of_v` True) are read `step` rows apart, not Bc."""
+    """Return the output if block n of keys is read from row n * step on, not from row n * Bc.
+
+    `of_k`, `of_v`: True if K, or V, is read in this way.
+    """
     number, place = np.divmod(np.arange(s.keys), s.shape["Bc"])
     place = step * number + place
     return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)
@@ -409,7 +419,10 @@ def _untouched(s: Scene) -> int:
 
 
 def _stale_tail(s: Scene) -> Array:
-    """Return the output if a shorter last block also uses the rows of Kj and Vj that the previous block left."""
+    """Return the output if the last block is shorter, but all Bc rows of Kj and Vj are used.
+
+    Rows of the previous block then count again. Rows that no block has written count as keys and values of zeros.
+    """
     again = _stale_keys(s)
     weights = s.weights[:, :, again]
     sums = s.row_sum + weights.sum(2, keepdims=True) + _untouched(s)
@@ -417,9 +430,10 @@ def _stale_tail(s: Scene) -> Array:
 
 
 def _stale_scores(s: Scene) -> Array:
-    """Return the old scores (G, R, n) that remain in Sij behind the last block's keys.
+    """Return the old scores (G, R, n) that remain in Sij beyond the last block's keys.
 
-    For each row they are the scores of the last query at the same place in its tile, with keys of the last full block.
+    For each row they are the scores of another query with the keys of the last full block. This is the last query that
+    has the same place in its tile as the row.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile

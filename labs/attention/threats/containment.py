@@ -1,6 +1,6 @@
 """Threats that the sandbox stops (C1 to D2, E3), and files that the judge must read safely (E1, E2, E4, E5, F1).
 
-`open_end` is the required end of a threat in tier D, the weakest sandbox, if it differs from that in the other tiers.
+`open_end` is a threat's required outcome (`End`) in tier D, the weakest sandbox, if this differs from the other tiers.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ EXHAUSTION = [
     Threat(
         "D1",
         "two threads that sleep in each repeated call",
-        # The judge repeats calls of a kernel with threads only for a short time. 40 calls of this one would take 80 s.
+        # The judge repeats the calls of a kernel with threads, but stops after a short time. 40 calls of this kernel
+        # would take 80 s.
         End(("pass",)),
         IN_PARALLEL + "static int calls = 0; if (calls++ > 8) usleep(2000000);",
         part="part3",
@@ -221,7 +222,7 @@ EXHAUSTION = [
     ),
 ]  # fmt: skip
 
-#: Nested folders: deeper than Python's limit of nested calls, or with a path longer than the system allows.
+#: Makes nested folders: deeper than Python's recursion limit, or with a path longer than the system allows.
 NESTING = """
         const std::string name({length}, 'd');
         for (int k = 0; k < {depth}; k++) if (mkdir(name.c_str(), 0700) != 0 || chdir(name.c_str()) != 0) break;
@@ -302,14 +303,14 @@ READING = [
     Threat(
         "E2",
         "Python by pybind11, which needs a runner with Python",
-        # To need Python does not prove a cheat, so the part passes, and the flag asks a person to look.
+        # A file that needs Python need not be a cheat, so the part passes, and the flag asks a person to look.
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
         top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
         "int next(int a) { return a + 1; }\n",
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',
-        build_s=300.0,  # all of torch's headers are compiled
+        build_s=300.0,  # long, because all of torch's headers are compiled
     ),
     Threat("E4", "the name of a library's function, 20 MB long", End(("compile_error",), says="the limit is 8 MiB"),
            HONEST, alone=True,
@@ -332,7 +333,7 @@ READING = [
     Threat("E5", "a compile error that imitates a compiler without memory",
            End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
     *(
-        # If the judge mistook such an error for a fault of the machine, one file could stop the grading of a class.
+        # If the judge took this compile error for a fault of the machine, one file could stop the grading of a class.
         Threat(
             "E5",
             f"a compile error that imitates a compiler that does not start, by {how}",

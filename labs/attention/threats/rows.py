@@ -100,7 +100,7 @@ CALL_REFERENCE = """
     }
 """
 
-#: End of attempts to call library code that judged programs lack: the file does not compile or does not link.
+#: Outcome of attempts to call library code that judged programs lack: the file does not compile or does not link.
 NOT_THERE = End(("compile_error",))
 
 BORROWED = [
@@ -233,7 +233,8 @@ GUESSED = [
     Threat(
         "A10",
         "the last answer for the same address",
-        # If no address repeats, as in a process with few timed calls, each result is computed, and the part passes.
+        # If no call has an input at the address of an earlier input, each result is computed, and the part passes. This
+        # happens in a process with few timed calls.
         End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;
@@ -442,7 +443,9 @@ CLOCKS = [
     Threat(
         "B4",
         "more cores than it was given",
-        PASS,  # The filter refuses sched_setaffinity; the flag `chooses_cores` is a note.
+        # The sandbox's filter of system calls refuses sched_setaffinity. The flag `chooses_cores` is only a note, so
+        # the part has no flag that a person has to look at.
+        PASS,
         """
         cpu_set_t all;
         CPU_ZERO(&all);

@@ -24,7 +24,7 @@ from grader.study import watch_races
 
 @dataclass(frozen=True)
 class End:
-    """Required end of a row (an attempt or a control): the verdict, flags and texts that its result must have.
+    """Required outcome of a row (an attempt or a control): the verdict, flags and texts that its result must have.
 
     Without `flags`, the part must have no flag that a person has to look at, unless `any_flag` is True.
     """
@@ -60,7 +60,7 @@ class Threat:
     part: str = "part1"
     #: True: the judge also measures the kernel's time.
     timed: bool = False
-    #: Required end in tier D, where the compiler can read the judge's files; None: the same as `end`.
+    #: Required outcome in tier D, where the compiler can read the judge's files; None: the same as `end`.
     open_end: End | None = None
     #: Files beside module.cpp: text by name.
     files: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Threat:
 
     @property
     def depends_on_tier(self) -> bool:
-        """Return True if the attempt's end depends on the sandbox's tier."""
+        """Return True if the attempt's outcome depends on the sandbox's tier."""
         return self.row >= "C" or self.open_end is not None
 
 
@@ -167,7 +167,7 @@ _TENSORS = ", ".join(f"torch::Tensor {name}" for name in ("QT", "KT", "VT", "wor
 
 @dataclass(frozen=True)
 class Submission:
-    """One source file. `threats` has the file's rows, by the ids of the parts as which they are judged."""
+    """One source file with one or more rows. Each row is judged as a part; `threats` maps the part's id to the row."""
 
     threats: Mapping[str, Threat]
     text: str
@@ -282,8 +282,11 @@ def judge(
     table: bool = True,
     **confinement: object,
 ) -> SubmissionResult:
-    """Judge a file in `folder`. `table`: True to profile right kernels in a process with torch, as in a student's own
-    run, but not in a class. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
+    """Judge a file in `folder`. `named` has the values from `places`; `confinement` has `evaluate`'s sandbox arguments.
+
+    `table`: True to profile right kernels in a process with torch. A student's own run does this; the grading of a
+    class does not.
+    """
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"
@@ -309,7 +312,7 @@ def judge(
     return replace(result, parts=tuple(part for part in result.parts if part.id in submission.threats))
 
 
-# ---- compare a row's result with its required end
+# ---- compare a row's result with its required outcome
 
 LONGEST_FLAG = 1000
 """Limit on the characters of a flag's message, also for files with very long names."""
@@ -323,7 +326,7 @@ def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
 
 
 def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult) -> list[str]:
-    """Return the differences between a part's result and the row's required end, in words; [] without any."""
+    """Return the differences between a part's result and the row's required outcome, in words; [] without any."""
     end, found = threat.end_in(tier), []
     if part.verdict not in end.verdicts:
         found.append(f"ended as {part.verdict}, not {' or '.join(end.verdicts)}: {part.diagnosis}")

@@ -28,8 +28,9 @@ struct Shape {
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
-// Returns the number of columns from k to before `to` whose elements lie in the same cache line as column k, both in
-// row i of A and in row j of B. Returns 1 if the cache cannot keep two lines.
+// Returns the length of the longest run of columns, from k to before `to`, that lies in one line of row i of A and in
+// one line of row j of B. After the first access, the others of a run are hits: they are only counted, not simulated.
+// Returns 1 if the cache cannot keep two lines.
 int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
   if (!A.cache->keeps_two()) return 1;
   return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
@@ -172,7 +173,7 @@ void fused(const Memory &m, const Shape &s, bool all) {
 void part3(const Memory &m, const Shape &s) { fused(m, s, true); }
 void scores_fused(const Memory &m, const Shape &s) { fused(m, s, false); }
 
-// ---- part 4. Row 0 of the matrix `sums` is L. Row 1 is Li, Lij and Lnew.
+// ---- part 4. Row 0 of the matrix `sums` is L. Row 1 stands for Li, Lij and Lnew together.
 
 void copy_rows(const Matrix &from, int row0, const Matrix &to, int rows, int columns) {
   for (int r = 0; r < rows; r++)
