@@ -22,7 +22,7 @@ _LOGITS = ("random", "wide", "large", "far", "masked", "increasing")
 _HEADS = ("heads", "dominant", "climbing", "falling", "equal", "huge", "below")
 
 
-#: Oracles of attention.
+#: Names of attention's oracles.
 ATTENTION = ("flash_forward", "flash_backward")
 
 
@@ -53,7 +53,7 @@ class Gpu(Lab):
     }
     claim = "your result == the float64 result"
     denial = "YOUR KERNEL PRODUCED INCORRECT RESULTS"
-    #: Sizes that fit into the memory of a small GPU and take seconds.
+    #: Sizes at which a release checks the solution's speed. They fit into the memory of a small GPU and take seconds.
     proof_sizes: ClassVar = {
         "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
         "B": 16, "N": 1024, "M": 1024, "d": 64,

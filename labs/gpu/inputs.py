@@ -29,8 +29,9 @@ CLIMB = 20.0
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     """Return the float32 arrays of a case by name.
 
-    Distributions in ROWS give x (R, C); with the prefix `long_`, x (lines, width). PRODUCTS give a (rows, inner) and
-    b (inner, columns). HEADS give q (B, N, d), k and v (B, M, d), and with `_gradient` also dO, O (B, N, d), L (B, N).
+    Distributions in ROWS give x (R, C); with the prefix `long_`, x (lines, width). Those in PRODUCTS give a (rows,
+    inner) and b (inner, columns). Those in HEADS give q (B, N, d), k and v (B, M, d); with the suffix `_gradient` also
+    dO and O (B, N, d), and L (B, N).
     """
     draws, precision = Draws(seed), shape.get("precision", 24)
     if distribution.startswith(LONG):
@@ -82,7 +83,9 @@ def _far(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Return logits with many -inf: at random, and in the first half of every second row. No row has only -inf."""
+    """Return logits of which about 40 % are -inf, drawn at random. In every second row the first half is -inf, too, but
+    no row has only -inf.
+    """
     x = _random(draws, rows, columns)
     hidden = draws.uniform((rows, columns)) < 0.4
     hidden[::2, : columns // 2] = True
@@ -187,8 +190,10 @@ def _heads_large(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_below(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Return inputs with logits of about -BELOW that differ by tens. q and k are multiples of 1/4 below 64, so that
-    their products are exact."""
+    """Return inputs with logits of about -BELOW; within a row they differ by tens.
+
+    All numbers of q and k are multiples of 1/4 with a magnitude below 64, so that their products are exact.
+    """
     queries, keys = _sizes(shape)
     far = np.round((BELOW / shape["d"] ** 0.5) ** 0.5)
     q, k = (np.round(draws.uniform(size, -2.0, 2.0)) / 4 for size in (queries, keys))

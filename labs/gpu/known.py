@@ -1,7 +1,8 @@
-"""Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
+"""Test kernels with known verdicts. Each is the course's solution (the master) with one named change.
 
-Each kernel of WRONG names the codes of its expected diagnosis. Kernels of RIGHT are correct variants that must pass.
+Each kernel of WRONG states the codes of its expected diagnosis. Kernels of RIGHT are correct variants that must pass.
 SLOW is correct but takes longer. Other labs call such a module `kernels`; here kernels.py is the students' file.
+Students do not get this module.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from grader.assignment.mutations import Mutation
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "side_by_side"]
 
-#: Sizes for parts that are not timed and whose case names no sizes.
+#: Sizes for cases that state no sizes, in parts whose time is not measured.
 SHAPE = {
     "R": 8,
     "C": 64,
@@ -365,7 +366,7 @@ SLOW = Mutation(
 
 
 def side_by_side(master: str, made: Sequence[Mutation]) -> str:
-    """Return the text of one file with a variant of the master for each edit. Each variant has its own kernels."""
+    """Return the text of one file: the master and, under new names, the functions that each mutation changes."""
     source = mutations.without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):

@@ -131,7 +131,7 @@ def summed(terms: int) -> float:
 
 
 class OnGpu(Oracle):
-    """Base of this lab's oracles."""
+    """Base class of this lab's oracles, with the advice that they share."""
 
     clues = CLUES
     unsteady_advice = (
@@ -160,7 +160,7 @@ class Rows(OnGpu):
         """Return the expected output for these rows of x, float64."""
 
     def bytes(self, shape: Shape) -> int:
-        """Return the bytes of x, read once, and y, written once."""
+        """Return the number of bytes to move: x is read once, and y is written once."""
         size = 4 if shape.get("precision", 24) == 24 else 2
         return 2 * size * self.numbers(shape)
 
@@ -175,7 +175,8 @@ class Gelu(Rows):
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.gelu(x)
-        # A kernel may multiply x by (1 + tanh(u)) / 2. If u is far below 0, this is about 0, with an error of E.
+        # A kernel may multiply x by (1 + tanh(u)) / 2. If u is far below 0, this factor is about 0, but its absolute
+        # error is about E.
         return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
 
     def flops(self, shape: Shape) -> int:
@@ -398,7 +399,8 @@ class Flash(OnGpu):
         )
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of two products of N x M x d. With a causal mask, only visible keys count."""
+        """Return the number of operations in two products of N x M x d multiply-adds for each head, each of them two
+        operations. With a causal mask, only visible keys count."""
         seen = shape["N"] * shape["M"]
         if shape["causal"]:
             n, m = shape["N"], shape["M"]
@@ -412,7 +414,7 @@ class Flash(OnGpu):
 
 
 def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-untyped-def]
-    """Return a function that returns the suspect's prediction of one output, or None if the suspect has none."""
+    """Return a function that returns the suspect's prediction of the output called `output`, or None without one."""
 
     def predict(_: object) -> Array | None:
         found = suspect.predicted(scene)
@@ -464,11 +466,11 @@ class FlashBackward(Flash):
         return (heads[:, None], chosen[None, :]), {**queries, **keys}
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of the backward pass's five products; the forward pass has two."""
+        """Return the number of operations in the backward pass's five products; the forward pass has two."""
         return super().flops(shape) * 5 // 2
 
     def bytes(self, shape: Shape) -> int:
-        """Return the bytes of q, k, v, O, dO and L (read) and of dQ, dK and dV (written)."""
+        """Return the number of bytes to move: q, k, v, O, dO and L are read once, dQ, dK and dV are written once."""
         size = 4 if shape.get("precision", 24) == 24 else 2
         numbers = 4 * shape["N"] + 4 * shape["M"]
         return shape["B"] * (size * numbers * shape["d"] + 4 * shape["N"])

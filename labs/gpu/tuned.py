@@ -18,7 +18,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
-    """Do one step of the online softmax. Return the weights of a tile of scores, and the new acc, total and m."""
+    """Do one step of the online softmax for a tile of scores s, with the maximum m and the sum of weights total so far.
+
+    Return the tile's weights, acc rescaled to the new maximum, and the new total and m."""
     if MASKED:
         seen = (keys < M)[None, :]
         if CAUSAL:
@@ -105,7 +107,8 @@ def _add_share(
 
 @triton.jit
 def _of_rows(ptr, rows, N, other, WHOLE: tl.constexpr):
-    """Load one number of each row. WHOLE: True to omit the mask; the loads then overlap with the copies of tiles."""
+    """Load one number for each of `rows`; `other` for rows from N on. WHOLE: True to omit the mask, if no row is beyond
+    N. The loads then overlap with the copies of tiles."""
     return tl.load(ptr + rows) if WHOLE else tl.load(ptr + rows, mask=rows < N, other=other)
 
 
@@ -201,7 +204,7 @@ def _scaled(sum_ptr, out_ptr, count, factor, BLOCK: tl.constexpr):
 
 
 def _tiles(t, length: int, d: int) -> TensorDescriptor:
-    """Return a descriptor for loading tiles (length, d) of `t`, whose heads follow one another in memory."""
+    """Return a descriptor with which the copy engine loads tiles (length, d) of `t` (heads, rows, d), contiguous."""
     return TensorDescriptor(t, [t.numel() // d, d], [d, 1], [length, d])
 
 

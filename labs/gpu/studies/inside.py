@@ -31,7 +31,7 @@ def loaded(path: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["kernels"] = module
-    sys.path.append(str(Path(path).parent))  # to import modules from the file's folder
+    sys.path.append(str(Path(path).parent))  # The file may import modules from its folder.
     spec.loader.exec_module(module)
     return module
 
@@ -45,7 +45,7 @@ def median_ms(call: Callable[[], object]) -> float:
     times = []
     for _ in range(CALLS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        # The GPU waits here, so that all launches are queued before it reaches the first event.
+        # Let the GPU wait until all launches are queued. Otherwise the launches' time would be measured, too.
         torch.cuda._sleep(LAUNCHING_CYCLES)
         begin.record()
         call()
@@ -85,7 +85,7 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """Return the limits that `roofs` returns, and under "ms" each function's time, or its error as text."""
+    """Return the result of `roofs`, and as "ms" a dict by function name: its time in ms, or its error as text."""
     import torch
 
     kernels = loaded(file)
@@ -207,7 +207,7 @@ TYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 
 
 def roofs() -> dict[str, float]:
-    """Return the GPU's measured limits: bytes/s of a copy, and FLOP/s of PyTorch's float16 matrix product."""
+    """Return the GPU's measured limits: "bytes_s" (bytes/s) of a copy, "flops_s" (FLOP/s) of a float16 product."""
     import torch
 
     x, z = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
@@ -217,7 +217,10 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """Return the limits that `roofs` returns and, under "ms", the time or the error text of each kernel of a ladder."""
+    """Return the result of `roofs`, and as "ms" a dict by kernel name: its time in ms, or its error as text.
+
+    `others` has the paths of further files with a function called `part`, by name.
+    """
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])
@@ -234,7 +237,10 @@ Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], obje
 
 
 def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return the calls of PyTorch's versions of a part, by name, and a function that makes a call from a kernel."""
+    """Return functions without arguments that call PyTorch's versions of a part, by name.
+
+    Also return a function that takes a kernel and returns such a function: it calls the kernel with the same inputs.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -263,7 +269,7 @@ def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
 
 
 def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return calls as `_plain` does, for the parts of attention."""
+    """Return the same as `_plain`, for the parts of attention."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -315,7 +321,10 @@ def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
 
 
 def _saved(q: Any, k: Any, v: Any, seen: Any) -> tuple[Any, Any]:
-    """Return O (B, N, d) and the log-sum-exp (B, N), computed head by head to save memory."""
+    """Return O (B, N, d) and the log-sum-exp (B, N) for the inputs q, k and v, computed head by head to save memory.
+
+    `seen` is the mask (N, M) of the keys that each query uses; None for all keys.
+    """
     import torch
 
     o, lse = torch.empty_like(q), torch.empty(q.shape[:2], device=q.device)

@@ -34,7 +34,10 @@ def growth(points: Iterable[tuple[int, int | None]]) -> float | None:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """Peak bytes besides the inputs: rows (N, naive, flash). None if the GPU's memory was too small."""
+    """Result of the study. `peaks` has rows (N, naive, flash): the peak bytes of both kernels besides their inputs.
+
+    None in place of a number: the GPU's memory was too small.
+    """
 
     peaks: Sequence[tuple[int, int | None, int | None]]
     about: str

@@ -38,12 +38,12 @@ def waves(side: int, tile: tuple[int, int], at_once: int) -> int:
 
 
 def filled(side: int, tile: tuple[int, int], at_once: int) -> float:
-    """Return the size of the product divided by the numbers that its waves could compute if all were full."""
+    """Return the number of the product's elements, divided by the number that its waves could compute if full."""
     return side * side / (waves(side, tile, at_once) * at_once * tile[0] * tile[1])
 
 
 def cliffs(sides: Sequence[int], tile: tuple[int, int], at_once: int) -> tuple[int, ...]:
-    """Return the sizes that need more waves than the previous one. `sides` is in ascending order."""
+    """Return those of `sides` that need more waves than the side before. `sides` is in ascending order."""
     found = [waves(side, tile, at_once) for side in sides]
     return tuple(side for side, now, before in zip(sides[1:], found[1:], found, strict=False) if now > before)
 

@@ -98,8 +98,11 @@ MISTAKES: list[Suspect] = [
 
 
 def _tiles_not_transposed(h: Heads, tile: int, name: str) -> Outputs:
-    """Predict gradient `name` if tiles of P or dS were not transposed: a row of a tile, one query, is used for a key.
-    Queries beyond the last one are loaded as zeros: scores, L and dO are 0, so weights are 1 and dS is 0."""
+    """Predict dV or dK (`name`) of a kernel that does not transpose tiles of P (for dV) or of dS (for dK).
+
+    It takes row i of a tile, which belongs to the tile's query i, for the tile's key i. Queries beyond the last one are
+    loaded as zeros: their scores, L and dO are 0, so their weights are 1 and their dS is 0.
+    """
     padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
     left = np.zeros((len(h.q), padded_queries, padded_keys))
     left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
@@ -204,7 +207,8 @@ def _kept(h: Heads, kept: Array) -> Outputs:
 
 
 def _tiles(h: Heads, tile: int, say: str) -> Outputs | None:
-    """Return the gradients that the mistake `say` in a loop over tiles changes; None if sizes or mask rule it out."""
+    """Return the gradients that change if a loop over tiles has the mistake called `say`; None if sizes or mask rule it
+    out."""
     queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
     found: Outputs = {}
     if say == "dropped":
@@ -220,7 +224,7 @@ def _tiles(h: Heads, tile: int, say: str) -> Outputs | None:
             kept = keys // tile == queries // tile if h.causal else keys >= last_tile(h.keys, tile)
             found |= _only(_kept(h, kept), "dQ")
     elif h.causal and h.keys > tile:
-        # The loop begins after the tile on the diagonal.
+        # "diagonal": the loop leaves out the tile on the diagonal.
         found |= _kept(h, keys // tile < queries // tile)
     return found or None
 

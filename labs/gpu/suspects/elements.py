@@ -100,7 +100,7 @@ SOFTMAX: list[Suspect] = [
 
 
 def _online(s: Situation, block: int, say: str) -> Array | None:
-    """Return the online softmax with the mistake `say`; None if the sizes rule it out."""
+    """Return the online softmax with the mistake called `say`; None if the sizes rule it out."""
     x = s.inputs["x"]
     columns = x.shape[1]
     most = x.max(1, keepdims=True)
@@ -168,7 +168,7 @@ LOST = 16
 
 
 def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
-    """Return the product if the loop over tiles makes the mistake `say`; None if the sizes rule it out."""
+    """Return the product if the loop over tiles has the mistake called `say`; None if the sizes rule it out."""
     a, b = s.inputs["a"], s.inputs["b"]
     inner = a.shape[1]
     last = (inner - 1) // block * block
@@ -180,7 +180,8 @@ def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
         return a[:, last:] @ b[last:]
     if say == "first":
         return a[:, :block] @ b[:block]
-    # "standing": each step adds the first tile of a and b again; a shorter last step adds a part of it.
+    # "standing": the pointers do not move, so each step adds the product of the first tiles of a and b. If the last
+    # step is shorter, it adds the product of the first parts of these tiles.
     whole, rest = inner // block, inner - last
     return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 
@@ -236,7 +237,7 @@ MISTAKES += [
 
 
 def half_accumulator(seen: Deviation) -> Found | None:
-    """Return code and message if all errors of a 16-bit output are small, as from sums in 16 bits; else None."""
+    """Return (diagnosis code, message) if all errors of a 16-bit output are as small as from 16-bit sums; else None."""
     precision = seen.sizes.get("precision", 24)
     error = abs(seen.actual - seen.expected)
     if precision == 24 or error.max() > LOST * 2.0**-precision * abs(seen.expected).max():

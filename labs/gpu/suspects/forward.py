@@ -140,7 +140,8 @@ for say, words in (
 
 
 def _tiles_of_keys(h: Heads, tile: int, say: str) -> Outputs | None:
-    """Return the outputs if the loop over tiles of keys makes the mistake `say`; None if sizes or mask rule it out."""
+    """Return the outputs if the loop over tiles of keys has the mistake called `say`; None if sizes or mask rule it
+    out."""
     keys, own_tile = np.arange(h.keys)[None], np.arange(h.queries)[:, None] // tile
     if say == "dropped":
         kept = keys < h.keys // tile * tile

@@ -16,7 +16,10 @@ from .. import arithmetic
 def in_blocks(
     name: str, code: str, words: str, predict: Callable[[Any, int], Any], lengths: Iterable[int]
 ) -> list[Suspect]:
-    """Return a suspect for each of the block `lengths`. `name` has {} for the length, which `predict` takes, too."""
+    """Return a suspect for each block length in `lengths`.
+
+    {} in `name` stands for the length. `predict(data, length)` returns the prediction from a Heads or a Situation.
+    """
     return [row(name.format(k), code, words, lambda scene, k=k: predict(scene, k)) for k in lengths]
 
 
