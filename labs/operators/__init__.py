@@ -1,7 +1,7 @@
 """Operators of a neural network, forward and backward: element by element, matrix products, images, losses, SGD.
 
-Backward functions add to the gradients that they receive. A case's `distribution` says how its inputs are drawn. Its
-name is that of the tensors, such as "images". A prefix changes the numbers, such as "negative_images": see `cases`.
+Backward functions add to the gradients that they receive. A case's `distribution` says how its inputs are drawn: which
+tensors, such as "images", and after a prefix which numbers, such as "negative_images". See `cases`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def out_size(s: Shape) -> tuple[int, int]:
 
 
 def seen(x: Array, t: Taps) -> Array:
-    """Return the part of the image under the filter at each place: (N, OH, OW, C, K, K)."""
+    """Return the numbers that the filter multiplies at each place (oh, ow) of the output: (N, OH, OW, C, K, K)."""
     height, width = x.shape[2:]
     rows, columns = t.rows[:, None, :, None], t.columns[None, :, None, :]
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
@@ -72,12 +72,18 @@ def convolved(x: Array, w: Array, t: Taps) -> Array:
 
 
 def filter_gradient(dy: Array, x: Array, t: Taps) -> Array:
-    """Return the filters' gradient (F, C, K, K): the sum over places of dy (N, F, OH, OW) times the data read there."""
+    """Return the filters' gradient (F, C, K, K).
+
+    It is the sum, over all images and places, of dy (N, F, OH, OW) times the numbers of the image read at the place.
+    """
     return np.tensordot(dy, seen(x, t), ([0, 2, 3], [0, 1, 2]))
 
 
 def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Array:
-    """Return the images' gradient (N, C, height, width): each product w * dy is added to the element that w read."""
+    """Return the images' gradient (N, C, height, width).
+
+    At each place, each filter element w reads one element of the image: w * dy is added to this element's gradient.
+    """
     given = np.tensordot(dy, w, ([1], [0])).transpose(0, 3, 1, 2, 4, 5)  # (N, C, OH, OW, K, K)
     total = np.zeros((*given.shape[:2], height, width), dy.dtype)
     for kh, kw in np.ndindex(*w.shape[2:]):

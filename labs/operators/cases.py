@@ -61,7 +61,7 @@ def _of_kind(kind: str, x: Array) -> Array:
     return x * np.float32(LARGE / BOUND) if kind == "large" else x
 
 
-#: Sizes of each tensor by OPERANDS, in the order in which tensors are drawn.
+#: For each OPERANDS: the tensors with the names of their sizes, in the order in which tensors are drawn.
 TENSORS: Mapping[str, Mapping[str, str]] = {
     "operands": {"A": "R C", "B": "RB CB", "dO": "R C", "dA": "R C", "dB": "RB CB"},
     "signals": {"X": "n", "dO": "n", "dX": "n"},
@@ -108,7 +108,10 @@ def _fitting(s: Shape) -> Shape:
 
 
 def _windows(s: Shape, height: str, width: str, window: int, step: int, pad: int) -> Shape:
-    """Return the number of places for a window, `down` and `across` an image. Raises UsageError if it does not fit."""
+    """Return how many places a window has in an image: `down` vertically, `across` horizontally.
+
+    Raises UsageError if the window is larger than the image with its border of `pad`.
+    """
     for name in (height, width):
         if window > s[name] + 2 * pad:
             raise UsageError(f"a window of {window} does not fit into {s[name]} with a border of {pad}")

@@ -1,5 +1,5 @@
 // Fast versions of the operators, which the ladder (`lab operators ladder PART`) compares with a student's kernels.
-// Only for the staff; students get it compiled.
+// Students get only the compiled form.
 //
 // All matrix products, also in the convolution, use one function, `multiply`. It cuts the matrices into blocks
 // that fit the caches and copies each block into the order in which it is read (Goto and van de Geijn, Anatomy of
@@ -87,9 +87,9 @@ struct Matrix {
 Matrix plain(const float *at, long columns) { return {at, columns, 1}; }
 Matrix transposed(const float *at, long columns) { return {at, 1, columns}; }
 
-// Copies `count` lines of `length` numbers each, so that the k-th numbers of all lines become neighbours. If there are
-// fewer than `width` lines, zeros replace the missing ones. `across` is the step between lines, `along` the step within
-// a line.
+// Packs `count` lines of `length` numbers each, so that the k-th numbers of all lines become neighbours: number k of
+// line i goes to to[k * width + i]. If `count` is below `width`, zeros replace the missing lines. `across` is the step
+// between lines, `along` the step within a line.
 void pack(const float *from, long across, long along, long count, long width, long length, float *to) {
     if (across == 1 && count == width) {
         for (long k = 0; k < length; k++) std::memcpy(to + k * width, from + k * along, width * sizeof(float));
@@ -187,8 +187,9 @@ void broadcast(const float *b, float *o, const float *a, long R, long C, long RB
     }
 }
 
-// Adds `use(at)` to dB (RB, CB) for each element `at` of an (R, C) matrix. If rows share elements of dB, each thread
-// first adds up its own rows, and then adds the sum to dB.
+// Computes the gradient of the broadcast operand B. For each element `at` of the (R, C) result, use(at) is added to the
+// element of gb (RB, CB) that it uses. If rows share elements of gb, each thread first adds up its own rows, and then
+// adds the sum to gb.
 template <class Use>
 void addUses(float *gb, long R, long C, long RB, long CB, Use use) {
     const bool shared = RB == 1 && R > 1;
@@ -261,7 +262,8 @@ void im2col(const float *x, const Window &s, float *columns) {
     }
 }
 
-// Adds each number of such a matrix to the element of the image from which im2col fills the number's place.
+// The reverse of im2col: adds each number of a matrix of the same shape to the element of the image gx from which
+// im2col would read it.
 void col2im(const float *columns, const Window &s, float *gx) {
     for (long t = 0; t < s.taps(); t++) {
         const long c = t / (s.K * s.K), kh = t / s.K % s.K, kw = t % s.K;
@@ -281,8 +283,8 @@ Window window(int C, int H, int Wd, int K, int stride, int pad) {
     return {C, H, Wd, K, stride, pad, (H + 2 * pad - K) / stride + 1, (Wd + 2 * pad - K) / stride + 1};
 }
 
-// Loads kLanes numbers that are `step` apart, and reads nothing after the last one. kStep is the step as a constant, or
-// 0: for 1 and 2 whole vectors are loaded.
+// Loads kLanes numbers that are `step` apart, and reads nothing after the last one. If the step is 1 or 2, it is given
+// as the constant kStep, and whole vectors are loaded. For other steps kStep is 0.
 template <int kStep>
 Vector apart(const float *from, long step) {
     if (kStep == 1) return *reinterpret_cast<const Unaligned *>(from);
@@ -350,9 +352,9 @@ void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stri
 // For x below -87 it returns e^-87, which is too small to change a sum of 1 or more.
 inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
-    const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum is rounded to a whole number.
+    const float shifted = x * 1.44269504f + 12582912.0f;  // Adding 1.5 * 2^23 rounds to a whole number.
     const float n = shifted - 12582912.0f;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts; n times the first is exact
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts: n times the first is exact.
     float p = 1.0f / 5040;
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;

@@ -446,7 +446,7 @@ torch::Tensor crossEntropyForward(torch::Tensor X, torch::Tensor labels, int N, 
     return loss;
 }
 
-// Adds p / N to dX (N, C), and (p - 1) / N at each row's label.
+// Adds p / N to dX (N, C), but (p - 1) / N at each row's label, where p is the softmax of the row.
 void crossEntropyBackward(torch::Tensor X, torch::Tensor labels, torch::Tensor dX, int N, int C) {
     // BEGIN STARTER
     // // YOUR CODE HERE

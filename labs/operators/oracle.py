@@ -72,8 +72,11 @@ class Slopes:
         actual: Mapping[str, Array],
         right_forward: Forward,
     ) -> Inquiry | None:
-        """Return the calls of the forward function that give the slopes along a few elements of the first wrong
-        gradient; None without such elements. `right_forward` is the right forward function in float64."""
+        """Return an Inquiry that computes slopes along a few elements of the first wrong gradient.
+
+        It calls the student's forward function twice for each element. Return None if no element is suitable.
+        `right_forward` is the right forward function in float64.
+        """
         wrong = [name for name in self.operands if not compare(expected[name], actual[name]).ok]
         if not wrong:
             return None
@@ -119,7 +122,7 @@ class Slopes:
         at: tuple[int, ...],
         results: Sequence[Array],
     ) -> tuple[float, float]:
-        """Return the slope along `operand[at]` and its largest error. `results`: forward's outputs for `moved`."""
+        """Return the slope along `operand[at]` and a bound on its error. `results`: forward's outputs for `moved`."""
         above, below = results
         run = float(moved[0][operand][at]) - float(moved[1][operand][at])
         weight = inputs[self.upstream].astype(np.float64) if self.upstream else np.ones(1)
@@ -204,12 +207,15 @@ _PICTURES = (
 
 
 def imprecise(seen: Deviation) -> simple.Found | None:
-    """Return code and message for small errors in most elements; None if another cause is likelier."""
+    """Return (diagnosis code, message) if the output is imprecise in more than half of its elements; else None.
+
+    If fewer elements are wrong, another cause is likelier.
+    """
     return simple.imprecise(seen) if seen.wrong.mean() > 0.5 else None
 
 
 class Operator(Oracle):
-    """Oracle of a forward or backward function. `of`: settings of finite differences for a backward function."""
+    """Oracle of a forward or backward function. `__init__` describes its settings."""
 
     #: Values to try for each size that can be changed alone, because no other size depends on it.
     probes: ClassVar = dict.fromkeys(
@@ -247,6 +253,10 @@ class Operator(Oracle):
             mistakes: suspects, simpler ones first.
             values: function that returns the right outputs by name; for gradients, the numbers to add.
             terms: function that returns, by output name, the number of terms in the sum of one element.
+            output: name of the returned tensor in messages.
+            of: settings of the finite differences that check a backward function; None without such a check.
+            axes: names of the output's axes; () for the usual names.
+            flops: function that returns the number of operations of a call; None if it is not needed.
             budget: function that returns expected values and tolerances, if the rule for sums does not apply.
         """
         self.mistakes, self.values, self.output, self.of = tuple(mistakes), values, output, of
@@ -285,7 +295,8 @@ class Operator(Oracle):
 
 class OfLogits(Operator):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        # Students do not see sentences with numbers from hidden tests, except 0. So the advice has no other number.
+        # Sentences with numbers are removed from messages on hidden tests, except for some fixed numbers such as 0. So
+        # this advice has no other number.
         return "not_finite", (
             f"NaN or infinity in {amount}. As a float, exp() of a large logit is infinite, and so is log() of 0: "
             "subtract each row's maximum before the exponential, and use log(exp(x) / sum) = x - log(sum)."

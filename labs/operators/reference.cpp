@@ -1,5 +1,5 @@
-// Reference for times: each operator has its loops in the order of the formula, and threads share the outer loop.
-// Students get it compiled.
+// The reference: students' times are compared with the times of these kernels. Each operator has its loops in the order
+// of the formula, and threads share the outer loop. Students get only the compiled form.
 #include <torch/extension.h>
 
 #include <omp.h>

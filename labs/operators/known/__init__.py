@@ -1,7 +1,7 @@
-"""Kernels with known verdicts: the course's solution (the master) with one named edit. A handout lacks this package.
+"""Test kernels with known verdicts. Each is the course's solution (the master) with one named change.
 
-`python -m grader selftest --lab operators` judges all of them. Each kernel of WRONG has the codes of its expected
-diagnosis. Kernels of RIGHT are correct variants: they must pass, and be fast enough.
+`python -m grader selftest --lab operators` judges all of them. Each kernel of WRONG states the codes of its expected
+diagnosis. Kernels of RIGHT are correct variants: they must pass and be fast enough. Students do not get this package.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ _TO_DB = "for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];"
 _TO_DW = "gw[i * O + o] += factor * gy[n * O + o];"
 _BIAS = "for (int o = 0; o < O; o++) y[n * O + o] = bias[o];"
 
-#: A matrix product with a sum for each element. The declaration of the sum goes into one of {0}, {1} and {2}.
+#: A matrix product that adds into a variable `sum`. Its declaration replaces one of {0}, {1} and {2}; only at {2} does
+#: each element of O start with a new sum.
 _SUMS = """    const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
     float *o = O.data_ptr<float>();
     {0}
@@ -293,7 +294,7 @@ _SEEN = "        for (int n = 0; n < N; n++) {\n            for (int oh"
 
 
 def _placed(place: str) -> tuple[tuple[str, str], ...]:
-    """Return an edit of conv2dForward that reads the image at the indices `place`."""
+    """Return the edit with which conv2dForward reads the image at other indices: `place` declares ih and iw."""
     return ((_PLACE, place),)
 
 

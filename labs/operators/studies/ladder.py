@@ -289,7 +289,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     speed = facts.measure()
     show_progress("Building and checking the kernels")
     found = candidates(laboratory, part, speed)
-    # Like in every study, cases use at most the assignment's default sizes. The timed sizes are checked later.
+    # As in every study, cases use at most the assignment's default sizes. The timed sizes are checked later.
     defaults = settings.assignment.defaults
     usual = {name: min(size, defaults[name]) for name, size in settings.sizes.items()}
     checked = []

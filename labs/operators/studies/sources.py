@@ -270,5 +270,5 @@ def all_levels(folder: Path) -> tuple[SourceReference, ...]:
 
 
 def widest(levels: Iterable[str]) -> str:
-    """Return the widest of LEVELS that is in `levels`, the processor's instruction sets, or ""."""
+    """Return the widest of LEVELS that the processor supports, or "". `levels` are its instruction sets by name."""
     return next((level for level in reversed(LEVELS) if level in levels), "")

@@ -14,9 +14,10 @@ Combine = Callable[[Array, Array], Array]
 
 
 def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
-    """Return B read at the wrong index: its only row at O's row index i, or its only column at O's column index j.
+    """Return B, which is broadcast along one axis, as read with the index of the wrong axis.
 
-    Elements beyond B's end are NaN. Return None if B has both axes or only one element.
+    If B is (1, C), its element i is used for row i. If B is (R, 1), its element j is used for column j. Elements beyond
+    B's end are NaN. Return None for other shapes of B, or if R or C is 1.
     """
     if b.shape == (1, columns) and columns > 1 and rows > 1:
         return beyond(b.ravel(), rows)[:, None]
@@ -26,7 +27,10 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
-    """Register mistakes of O = `combine`(A, B), such as using `other`. Messages call the two `name`, `other_name`."""
+    """Register mistakes of O = combine(A, B). One of them is to compute other(A, B).
+
+    Messages call the results of both functions `name` and `other_name`, such as "sum" and "product".
+    """
 
     def wrong_axis(s: Situation) -> Array | None:
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
@@ -53,7 +57,9 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 
 
 def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
-    """Register mistakes of dB. `terms` returns (R, C): for each use of an element of B, the number to add to dB."""
+    """Register mistakes of dB. `terms` returns (R, C): for each element of O, the number that it adds to an element of
+    dB.
+    """
 
     def cut(s: Situation, at: slice) -> Array | None:
         """Return the terms, cut to the index `at` along each broadcast axis of B; None if B has no such axis."""

@@ -100,10 +100,10 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 
 
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
-    """Add mistakes in which a gradient is stored as if its rows had another length than `length`.
+    """Add mistakes in which the gradient `name` is stored as if its rows had another length than `length`.
 
-    Gradients that are stored at the same index are added up. `others` has the wrong lengths: it maps the letter
-    of each, for the message, to its name in the sizes.
+    Numbers that are stored at the same index are added up. `others` has the wrong lengths: it maps the letter of a
+    length in the message to the length's name in the sizes. `length` is such a letter, too.
     """
     for letter, other in others.items():
 

@@ -66,7 +66,10 @@ CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
-    """Return the mean of -logs, read `shift` elements behind the right ones; None for one class or beyond the array."""
+    """Return the mean of -logs, read in memory `shift` elements after each row's label.
+
+    Return None if there is only one class, or if an index is outside of the array.
+    """
     labels = s.inputs["labels"] + shift
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
@@ -77,7 +80,10 @@ def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
 
 
 def _of_labels_around(s: Situation, shift: int) -> Array | None:
-    """Return the mean of -log(p) `shift` classes after each label; class 0 follows the last. None for one class."""
+    """Return the mean of -log(p) of the class `shift` classes after each label; class 0 follows the last class.
+
+    Return None if there is only one class.
+    """
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
         return None
@@ -141,7 +147,10 @@ def _shifted(s: Situation) -> Array:
 
 
 def _hot(s: Situation, shift: int = 0) -> Array:
-    """Return (batch, classes): 1 in memory `shift` elements after each label's element, else 0."""
+    """Return a one-hot array (batch, classes): for each row a 1, in memory `shift` elements after the label's element.
+
+    A 1 outside of the array is left out.
+    """
     batch, classes = s.sizes["batch"], s.sizes["classes"]
     hot = np.zeros(batch * classes)
     places = np.arange(batch) * classes + s.inputs["labels"] + shift

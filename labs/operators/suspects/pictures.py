@@ -107,7 +107,10 @@ def _turned(x: Array) -> Array:
 
 
 def _rows_of_height(s: Situation) -> Array | None:
-    """Return the images as read with rows of H numbers, NaN beyond their planes; None if rows have H numbers."""
+    """Return the images as read by a kernel that assumes rows of H numbers; None if H is the right length.
+
+    Numbers read beyond a plane are NaN (unknown).
+    """
     x, (h, w) = s.inputs["X"], (s.sizes["height"], s.sizes["width"])
     if h == w:
         return None
@@ -188,7 +191,10 @@ def _image(s: Situation, w: Array, t: Taps | None = None) -> Array:
 
 
 def _filters_at(s: Situation, taken: Callable[[Array], Array]) -> Array:
-    """Return dW if the gradient of each element of W is stored at the index from which `taken` reads this element."""
+    """Return dW if each element's gradient is stored at a wrong index, from which `taken` reads the element of W.
+
+    `taken` is a function of WEIGHTS.
+    """
     right = _filters(s)
     numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
     return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
@@ -289,12 +295,12 @@ CONV2D_BACKWARD.adds_each("dX",
     "dX",
 )
 def last_tap_alone(s: Situation) -> Array:
-    """Return dX if each filter element overwrites the elements of dX that it reads, so that the last one remains."""
+    """Return dX if each filter element overwrites dX at the elements that it reads: only the last write counts."""
     held, w, dy = s.inputs["dX"].copy(), s.inputs["W"], s.inputs["dY"]
     t = arithmetic.usual_taps(s.sizes)
     for kh, kw in np.ndindex(*w.shape[2:]):
         one = only(w, _ALL, _ALL, kh, kw)
-        # Count how often this filter element reads each element of the image. Store the gradient where it reads any.
+        # `seen` counts how often this filter element reads each element of the image. Overwrite the elements it reads.
         seen = arithmetic.image_gradient(
             np.ones_like(dy[:1, :1]), 1.0 * (one[:1, :1] != 0), t, *held.shape[2:]
         )

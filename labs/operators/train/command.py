@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def progress(title: str) -> Callable[[int, int], None]:
-    """Return a function of the finished and the total number of steps, which shows them and the remaining time."""
+    """Return a function to call with the numbers of finished and of all steps. It shows these and the time left."""
     began_s, shown_s = time.monotonic(), 0.0
 
     def show(done: int, total: int) -> None:

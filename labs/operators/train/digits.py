@@ -33,7 +33,8 @@ POINTS = 72
 """Number of points on all strokes of a digit together."""
 BLOCK = 512
 """Number of images that are drawn at a time, so that their data stays in the cache."""
-#: Variation of images: standard deviations, or bounds (from, to).
+#: Variation of images. A number is a standard deviation, a pair are bounds (from, to). BLOTS is the share of images
+#: with a blot or a gap.
 TURN_RADIANS, SHEAR, SHIFT_PIXELS, WAVE = 0.14, 0.18, 1.15, 0.04
 HEIGHT_PIXELS, WIDTH_SHARE, PEN_PIXELS = (15.5, 21.0), (0.6, 1.0), (0.65, 1.5)
 CONTRAST, NOISE, BLOTS = (0.75, 1.6), (0.0, 0.14), 0.5
@@ -147,8 +148,10 @@ def _bells(distance: Array, pen: Array) -> Array:
 
 
 def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Map points (n, P, 2) of the unit square to columns (n, P) and rows (n, P) of an image. The third result (n,) is
-    the square's size in pixels: the geometric mean of height and width."""
+    """Map points (n, P, 2) of the unit square to columns (n, P) and rows (n, P) of an image, with random variation.
+
+    The third result (n,) is the square's size in pixels: the geometric mean of height and width.
+    """
     n = len(path)
     path = path - 0.5
     wave = random.normal(0, WAVE, (n, 2, 1)).astype(np.float32)

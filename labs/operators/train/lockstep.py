@@ -48,9 +48,12 @@ SAME_FACTOR = 1e-3
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first call with an error above its budget. `tensors` names the call's wrong tensors. The fields after it
-    describe the first of these: `index` is its first wrong element, `worst` its largest ratio of error to budget.
-    `wrong` of its `total` elements exceed their budgets. If each element is f times the right one, `factor` is f."""
+    """The first call with an error above its budget. `tensors` describes the call's wrong tensors in words.
+
+    The other fields are about the first of these tensors. `index` is its first wrong element, with the values `got` and
+    `wanted`. `wrong` is the number of its elements with errors above their budgets, out of `total`. `worst` is the
+    largest ratio of an error to its budget. If all elements are f times the right ones, `factor` is f.
+    """
 
     step: int
     place: Place
@@ -79,8 +82,12 @@ class Deviation:
 @dataclass(frozen=True)
 class Agreement:
     """Result of comparing `steps` steps and `calls` calls. `largest_share` is the largest ratio of an error to its
-    budget in right tensors. `loss_apart` is the largest difference of the two losses, divided by PyTorch's loss.
-    `loss_step` is the first step whose difference exceeds LOSS_LIMIT, else the one with the largest; 0 if all are 0."""
+    budget in right tensors.
+
+    The relative difference of a step's losses is |student's - PyTorch's| / PyTorch's. `loss_apart` is the largest such
+    difference. `loss_step` is the first step whose difference exceeds LOSS_LIMIT. If no step exceeds it, `loss_step` is
+    the step with the largest difference; 0 if all are 0.
+    """
 
     steps: int
     calls: int
@@ -175,7 +182,10 @@ class Watch:
         )
 
     def _words(self, made: Made, name: str, index: tuple[int, ...]) -> str:
-        """Return words for the tensor `name` of a call. `index` is its first wrong element."""
+        """Return a description of the tensor `name` of a call for a message, such as "gradient of W".
+
+        `index` is the tensor's first wrong element. It shows which parameter is wrong if all are in one array.
+        """
         if name == RESULT:
             return "the loss" if made.place == LOSS else "forward output"
         if name == "P":

@@ -19,9 +19,11 @@ LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `kind` is the part with its forward function. `sizes` has the part's sizes, except for the size that
-    depends on the batch: this has the name `batch` ("" for relu). `output` is the shape of one image after the layer.
-    `parameters` has the shapes of W and b."""
+    """One layer. `kind` is the id of the part whose function computes it. `output` is the shape of one image after the
+    layer. `parameters` has the shapes of W and b.
+
+    `sizes` has the part's sizes except one, which is the number of images: `batch` is this size's name, "" for relu.
+    """
 
     kind: str
     output: tuple[int, ...]
@@ -68,8 +70,9 @@ class Network:
         return [*kinds, *(f"{kind}_backward" for kind in reversed(kinds)), "sgd"]
 
     def first_weights(self, seed: int) -> Array:
-        """Return the first parameters, float32 (count). b is 0. W is uniform with a variance of 2 / n, where n is the
-        number of inputs of each output (He and others, 2015). In the last layer the variance is LAST_GAIN / (3 n)."""
+        """Draw the parameters with which training starts, float32 (count). b is 0. W is uniform with a variance of
+        2 / n, where n is the number of inputs of each output (He and others, 2015). In the last layer the variance is
+        LAST_GAIN / (3 n)."""
         random = np.random.Generator(np.random.PCG64(seed))
         parts = []
         for layer in self.layers:
@@ -90,7 +93,8 @@ class Network:
         return found
 
     def owner(self, element: int) -> tuple[Place, str, tuple[int, ...]]:
-        """Return place and name of the parameter that contains element number `element`, and the index in it."""
+        """Return the parameter that contains element number `element` of the array of all parameters: its layer's
+        place, its name, and the element's index in it."""
         for place, name, shape in self.parameters():
             size = math.prod(shape)
             if element < size:

@@ -157,7 +157,7 @@ def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Itera
 
         def start(threads: int) -> StudentOperators:
             try:
-                # Do not stop the runner between calls: a stop takes as long as a small call.
+                # Do not freeze the runner between calls: to freeze and continue it takes as long as a small call.
                 session = bench.student(next(iter(parts.values())), threads=threads, freeze=False)
             except faults.Faulty as fault:
                 raise Unfit(fault.diagnosis.message) from fault

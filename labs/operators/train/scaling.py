@@ -67,9 +67,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """Results of one network. `serial` is the serial share in Amdahl's law, None with fewer than two numbers of
-    threads. `core_share` is a total CPU time (of this process and of the runner with one thread) divided by wall time;
-    None if it cannot be read. Without other load it is about 1: the two processes work in turn."""
+    """Results of one network. `serial` is the serial share in Amdahl's law; None with fewer than two thread counts.
+
+    `core_share` shows other load on the machine. It is the CPU time of this process and of the runner with one thread,
+    divided by wall time; None if it cannot be read. Without other load it is about 1, because the two work in turn.
+    """
 
     network: Network
     batch: int
@@ -121,7 +123,7 @@ class Scaling:
         )
 
     def law(self) -> str:
-        """Return sentences with the fitted serial shares of each network and of the published times."""
+        """Return sentences with the fitted serial share of each network, and of the times in PUBLISHED_S."""
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
         sentences = [

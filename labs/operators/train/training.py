@@ -53,8 +53,11 @@ class Epoch:
 @dataclass(frozen=True)
 class Training:
     """Result of one training. `read` has the digit that the student's network finally reads in each test image.
-    The other two describe steps without comparison, and are 0 without any: `calls_per_step`, the calls of the student's
-    functions, and `call_share`, the time of these calls (including the pipe) divided by the steps' time."""
+
+    `calls_per_step` and `call_share` describe the steps without comparison; without such steps they are 0.
+    `calls_per_step` is the number of calls of the student's functions in a step. `call_share` is the time of these
+    calls, including the pipe, divided by the steps' time.
+    """
 
     network: Network
     epochs: tuple[Epoch, ...]
@@ -331,7 +334,10 @@ def _wrong(accuracy: float) -> float:
 
 @dataclass(frozen=True)
 class Misread:
-    """Images (n, 28, 28) that a network reads wrongly, of `of` images, with their labels and the digits `said`."""
+    """Test images (n, 28, 28) that a network reads wrongly, with their labels (n).
+
+    `said` (n) has the digits that the network reads. `of` is the number of all test images.
+    """
 
     network: str
     images: Array
