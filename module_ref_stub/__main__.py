@@ -1,6 +1,7 @@
 """`python -m module_ref_stub [FOLDER]`: build the reference library, if the cache lacks it, and print its path.
 
-With a FOLDER, build a handout's object for this platform into this folder. Exit code 3 on failure.
+With a FOLDER, build into it the object files that a handout contains (reference and expert kernels), for this platform,
+and print their paths. Exit code 3 if a build fails.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ const Gpt149Kernels &kernels() { return GPT149_OF_LEVEL(gpt149_kernels); }
 
 }  // namespace
 
-// 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
+// Returns the level in use: 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Architectures other than x86-64 have level 0 only.
 GPT149_EXPORT int gpt149_ref_level(void) { return level().load(); }
 
 // For tests: sets the level of later calls to `wanted` if this machine supports it. Returns the level that is now used.

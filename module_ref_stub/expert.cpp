@@ -1,5 +1,6 @@
-// The C ABI of the expert library. It chooses the best level that this processor supports, and distributes heads and
-// tiles to threads. Compiled for the baseline architecture, because it runs before the processor's features are known.
+// The C ABI of the expert library (expert.h says what it is for). It chooses the best level that this processor
+// supports, and distributes heads and tiles to threads. Compiled for the baseline architecture, because it runs before
+// the processor's features are known.
 //
 // gpt149_expert_attention and gpt149_plain_attention have the same arguments as the reference's functions, except for
 // the workspace. OMP_NUM_THREADS or gpt149_expert_set_threads sets their number of threads. Both write all elements of
@@ -40,8 +41,7 @@ int divideUp(int a, int b) { return (a + b - 1) / b; }
 void forward(const float *Q, const float *K, const float *V, int heads, int N, int d, int threads,
              float *O) {
     const Gpt149ExpertKernels &use = expert();
-    // All tiles get nearly the same number of vectors. For example, 17 vectors are not split into four tiles of 4 and
-    // one of 1.
+    // Tiles differ by at most one vector. For example, 17 vectors are not split into four tiles of 4 and one of 1.
     const int vectors = divideUp(N, use.lanes), tiles = divideUp(vectors, use.vectors);
     const long work = static_cast<long>(heads) * tiles;
 #pragma omp parallel num_threads(threads)
@@ -93,7 +93,7 @@ void plainForward(const float *Q, const float *K, const float *V, int heads, int
 
 }  // namespace
 
-// 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
+// Returns the level in use: 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Architectures other than x86-64 have level 0 only.
 GPT149_EXPORT int gpt149_expert_level(void) { return level().load(); }
 
 // Sets the level of later calls to `wanted` if this machine supports it. Returns the level that is now used.
@@ -108,16 +108,17 @@ GPT149_EXPORT void gpt149_expert_attention(const float *Q, const float *K, const
     forward(Q, K, V, B * H, N, d, omp_get_max_threads(), O);
 }
 
-// O = softmax(Q K^T) V by plain_best.cpp.
+// The same, computed by plain_best.cpp.
 GPT149_EXPORT void gpt149_plain_attention(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
                                           float *O) {
     plainForward(Q, K, V, B * H, N, d, omp_get_max_threads(), O);
 }
 
-// Does nothing. Its time is the cost of a call through the pipe.
+// Does nothing, so the time of a call is the cost of passing its arguments to the runner's process.
 GPT149_EXPORT void gpt149_expert_nothing(const float *, const float *, const float *, int, int, int, int, float *) {}
 
-// Does `thousands` * 1000 rounds of multiply-adds on every thread. operations[0] gets the number of operations done.
+// Does `thousands` * 1000 rounds of multiply-adds on every thread. operations[0] gets the number of operations of all
+// threads.
 GPT149_EXPORT void gpt149_expert_peak(int thousands, float *operations) {
     const Gpt149ExpertKernels &use = expert();
     double total = 0.0;

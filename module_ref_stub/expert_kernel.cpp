@@ -41,12 +41,14 @@ constexpr float kLowest = -1e38f;
 // Factor from unscaled scores to the argument of weightOf.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// Largest sum of weights (with kSaturates) or score - shift (without) that `trustingBlock` accepts. So weights are at
-// most 2^33, and sums and O (for |V| < 1e24) are far from overflow.
+// Limits in `trustingBlock`. If weightOf gives infinity for arguments that are too large (kSaturates), a block's sum of
+// weights must not exceed kMostWeight. Otherwise no score may exceed the shift by more than kMostScore. So weights are
+// at most 2^33, and sums and O (for |V| < 1e24) are far from overflow.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
-// `trustingBlock` is used if no maximum of a tile, as an unscaled score, has a larger magnitude. The maxima of random
-// matrices of up to 128 columns are smaller. Equal keys in two blocks then have weights that differ by at most 5e-6.
+// `trustingBlock` is used only if the magnitudes of a tile's maxima, as unscaled scores, are at most kMostTop. Then
+// equal keys in two blocks have weights that differ by at most 5e-6. Random matrices of up to 128 columns have such
+// maxima.
 constexpr float kMostTop = 64.0f;
 
 // Keys (or columns) that a product treats at once, for M vectors of queries. Their accumulators, the M vectors and a
@@ -64,16 +66,18 @@ constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 // Loops over accumulators must be unrolled completely: otherwise the compiler keeps accumulators in memory.
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// State of a tile of M SIMD vectors of queries, kept from one block of keys to the next: Q^T, O^T (d, M), P^T (kBlock, M).
+// State of a tile of M SIMD vectors of queries, kept from one block of keys to the next. Q^T and O^T are (d, M), P^T is
+// (kBlock, M), in vectors.
 template <int M>
 struct Tile {
     Vec *Q, *O, *P;
     // True if Q is scaled, so that scores are arguments of weightOf.
     bool inPowers;
-    // For each query: the score whose weight is kWeightOfTop; this score, negated, in the units of weightOf's argument;
-    // the sum of weights.
+    // For each query. top: the score whose weight is kWeightOfTop. negatedShift: -top in the units of weightOf's
+    // argument. sum: the sum of weights.
     Vec top[M], negatedShift[M], sum[M];
-    // For each query and one block: the sum of weights. Without kSaturates also the largest score.
+    // For each query, in the current block. blockSum: the sum of weights. blockTop (only without kSaturates): the
+    // largest score minus the shift.
     Vec blockSum[M], blockTop[M];
 };
 
@@ -256,8 +260,8 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
 
 // ---- a whole tile
 
-// Copies queries row0 to row0 + kLanes - 1 into a column of Q^T, whose vectors are `pitch` apart. `writeOutputs` copies
-// the same rows of O from O^T, divided by their sums of weights.
+// Copies the queries row0 to row0 + kLanes - 1, transposed: the vector Q[c * pitch] gets column c of these queries.
+// `writeOutputs` copies the same rows of O from O^T, divided by their sums of weights.
 __attribute__((noinline)) void readQueries(Vec *Q, int pitch, const Gpt149Head &head, int row0) {
     for (int c = 0; c < head.d; c += kLanes) {
         Vec rows[kLanes];
@@ -286,7 +290,8 @@ __attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, co
     }
 }
 
-// Prepares Q. If `inPowers`, scales it for `trustingBlock`; else reads it again, unscaled, for `carefulBlock`.
+// If `inPowers`, scales the tile's Q for `trustingBlock`, and sets the shift. Otherwise reads Q again, unscaled, for
+// `carefulBlock`.
 template <int M>
 void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
     tile.inPowers = inPowers;
@@ -352,7 +357,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
 
 void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     switch (count) {
-        case 1:  // All queries fit into one vector. Computing a second, empty vector takes little time.
+        case 1:  // There is no attendTile<1>, because computing a second, empty vector takes little time.
         case 2: return attendTile<2>(head, first, scratch);
         case 3: return attendTile<3>(head, first, scratch);
 #if defined(__AVX512F__)
@@ -393,7 +398,7 @@ double peak(long rounds) {
 
 #else
 
-// For other processors: four lanes, multiplied and added by the compiler's code, as in the kernels.
+// Without AVX2: vectors of four lanes, for which the compiler chooses the instructions, as in the kernels.
 double peak(long rounds) {
     Vec sums[12] = {}, a = splat(1.0f), b = splat(0.5f);
     for (long r = 0; r < rounds; r++) {

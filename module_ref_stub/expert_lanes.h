@@ -44,7 +44,7 @@ GPT149_INLINE __m256i firstLanes(int count) {
 }
 GPT149_INLINE Vec load(const float *from, int count) { return _mm256_maskload_ps(from, firstLanes(count)); }
 GPT149_INLINE void store(float *to, Vec x, int count) {
-    if (count >= kLanes) {  // AMD's processors take 12 cycles for a masked store.
+    if (count >= kLanes) {  // A masked store is slow: 12 cycles on AMD's processors.
         _mm256_storeu_ps(to, x);
     } else {
         _mm256_maskstore_ps(to, firstLanes(count), x);
@@ -100,7 +100,7 @@ GPT149_INLINE Vec largerPositive(Vec a, Vec b) {
 #endif
 }
 
-// Rounds towards zero to integers. Numbers far below zero give the least integer.
+// Rounds towards zero to integers. Numbers below the least 32-bit integer give this integer.
 GPT149_INLINE Ints truncated(Vec x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Ints)_mm256_cvttps_epi32(x);
@@ -109,8 +109,8 @@ GPT149_INLINE Ints truncated(Vec x) {
 #endif
 }
 
-// Returns the float with these bits. If they are smaller than the bits of any normal float, returns `least` on AVX2 and
-// zero elsewhere.
+// Returns the float with these bits. `least` has the bits of the smallest normal float. If `bits` is smaller, returns
+// this smallest normal float on AVX2, and zero elsewhere.
 GPT149_INLINE Vec normal(Ints bits, Ints least) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Vec)_mm256_max_epi32((__m256i)bits, (__m256i)least);
@@ -143,13 +143,15 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 // 2^floor(x) and saturates. This takes 7 operations for 16 weights.
 //
 // Elsewhere kUnit is 2^23. Then x = n + f, as an integer, has n in the place of a float's exponent and f in the place
-// of its fraction, and two masks give the float 1 <= r = 1 + f < 2. The polynomial gives q = 2^f + 1 - f, which is
-// between 1.9 and 2. So the bits of q are those of 1 and the fraction 2^f - f, and adding x to them gives the float 2 *
-// 2^x. (After Schraudolph, "A fast, compact approximation of the exponential function", 1999, where q is a constant.)
-// Only the 5 multiply-adds need a multiplier. The coefficients are rounded one after the other, and the later ones are
-// fitted again each time, so that errors cancel: 2^x is as accurate as with a more expensive reduction. A result too
-// small for a normal float32 becomes the smallest normal one or zero: denormal weights would take three times as long.
-// A result that is too large (x >= 127) is infinity only with AVX-512; elsewhere the caller must exclude it.
+// of its fraction, and two masks give the float r = 1 + f, 1 <= r < 2. The polynomial gives q = 2^f + 1 - f, which is
+// between 1.9 and 2. So the bits of q are those of the number 1 with the fraction 2^f - f. Adding the integer x to
+// these bits gives the bits of the float 2^(x + 1). (After Schraudolph, "A fast, compact approximation of the
+// exponential function", 1999, where q is a constant.) Of all steps, only the 5 multiply-adds use a multiplier.
+//
+// The coefficients were rounded one after the other, and each time the later ones were fitted again, so that errors
+// cancel. So 2^x is as accurate as with a costlier reduction. A result too small for a normal float32 becomes the
+// smallest normal one or zero, because denormal weights would take three times as long. A result that is too large
+// (x >= 127) is infinity only with AVX-512; elsewhere the caller must exclude it.
 
 template <int kDegree>
 struct alignas(64) Exp2Table {

@@ -34,7 +34,7 @@ int setLevel(int wanted) {
     return level().load();
 }
 
-// Returns the table of the level that is used. The arguments are the tables of all levels, in order.
+// Returns the table of the level in use. The arguments are the tables of all levels, in order.
 template <class Kernels, class... Faster>
 const Kernels &ofLevel(const Kernels &baseline, const Faster &...faster) {
     const Kernels *const tables[] = {&baseline, &faster...};
@@ -43,7 +43,7 @@ const Kernels &ofLevel(const Kernels &baseline, const Faster &...faster) {
 
 }  // namespace
 
-// The table NAME_LEVEL of the level that is used.
+// The table NAME_LEVEL for the level in use, for example gpt149_kernels_avx2 for the name gpt149_kernels.
 #if defined(__x86_64__)
 #define GPT149_OF_LEVEL(NAME) ofLevel(NAME##_baseline, NAME##_avx2, NAME##_avx512)
 #else

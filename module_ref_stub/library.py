@@ -73,8 +73,8 @@ REFERENCE = ReferenceRecipe(
     # No contraction into fused multiply-adds, so that all levels give the same bits.
     flags=("-ffp-contract=off",),
     avx2=_AVX2,
-    # No 512-bit vectors: sums in strict order do not gain from them, and part 2 took 1.15 times as long. Limits on time
-    # would then depend on the machine that grades.
+    # No 512-bit vectors: sums in strict order do not gain from them, and part 2 took 1.15 times as long. Time limits,
+    # which are relative to the reference, would then be different on machines with AVX-512.
     avx512=(*_AVX2, *_AVX512),
 )
 
@@ -140,7 +140,7 @@ def _path(recipe: ReferenceRecipe) -> Path:
     tools = toolchain()
     _, link_flags = openmp_flags(tools.system, tools.family, libomp_prefix())
     if tools.system != "Darwin":
-        # Hide the names of a statically linked C++ library, which some toolchains use.
+        # Some toolchains link the C++ library statically. Do not export its symbols from this library.
         link_flags = (*link_flags, "-Wl,--exclude-libs,ALL")
 
     def link(folder: Path) -> Path:
@@ -153,7 +153,7 @@ def _path(recipe: ReferenceRecipe) -> Path:
 
 
 def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
-    """Return the path of a recipe's object; in a handout, of the prebuilt one. Raises as `library_path` does."""
+    """Return the path of a recipe's object file; in a handout, this is the prebuilt file. Raises as `library_path`."""
     if not has_sources(recipe):
         return objectcache.prebuilt(PREBUILT, recipe.stem, f"compiled {recipe.what}")
     tools = toolchain()

@@ -50,8 +50,9 @@ inline __attribute__((always_inline)) float expOf(float x) {
     return power;
 }
 
-// A tile's matrices, with queries as columns: Q^T and O^T (d, kRows), P^T (kBlock, kRows). By query: the maximum and
-// the sum of weights so far, the maximum including the current block, and the current block's sum.
+// A tile's matrices, with queries as columns: Q^T and O^T (d, kRows), P^T (kBlock, kRows). For each query, top and sum
+// are the maximum and the sum of weights so far. newTop is the maximum including the current block, and blockSum the
+// current block's sum.
 struct Tile {
     float *Q, *O, *P, *top, *sum, *newTop, *blockSum;
 };
