@@ -21,8 +21,8 @@ _ACCESSOR = ("indices", "some_indices")
 
 
 class _Attention(Lab):
-    #: Version 1 made the inputs with torch, version 2 makes them with NumPy. Both draw the same random numbers. Values
-    #: computed from these (rows scaled to a norm, see `labs.attention.cases`) may differ in their last bit.
+    #: Version of the input generator, recorded in results. Version 1 used torch, version 2 uses NumPy. Both draw the
+    #: same random numbers. Values computed from these, such as rows scaled to a norm, may differ in their last bit.
     inputs_version = 2
     oracles: ClassVar = {
         "attention": OracleFacts(_ATTENTION),

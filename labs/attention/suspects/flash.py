@@ -217,8 +217,8 @@ def suspects(s: Scene) -> Iterator[Suspect]:
 
 # ---- mistakes that use the row number within a tile in place of the row number in the matrix
 
-#: Rows: code, words, and a letter for each access with the mistake: "l" reads L, "L" writes L, "o" reads O, "O" writes
-#: O.
+#: Rows: code, words, and a letter for each access with the mistake.
+#: "l" is a read of L, "L" a write to L, "o" a read of O, "O" a write to O.
 _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     (
         "flash_l_tile_row",

@@ -72,7 +72,7 @@ def without(x: Array, *at: slice | int) -> Array:
 
 
 def _with_size(size: str, combine: Callable[[Array, int], Array]) -> Predictor:
-    """Return a function that predicts `combine` of the right gradient and a size; None for a size of 1."""
+    """Return a function that predicts combine(right gradient, n), where n is the size called `size`; None if n is 1."""
     return lambda s: combine(added(s), s.sizes[size]) if s.sizes[size] > 1 else None
 
 

@@ -25,7 +25,7 @@ def expected(made: Made) -> dict[str, Expected]:
     """Return the expected results of the call by name, each in the shape of the student's result."""
     tensors = dict(made.tensors)
     if made.rate:
-        # The oracle knows only the assignment's learning rate, so scale the gradient instead.
+        # The oracle computes the step with SGD_RATE. Scale the gradient to get the step with the call's rate.
         tensors["G"] = tensors["G"].astype(np.float64) * (float(np.float32(made.rate)) / SGD_RATE)
     found = ORACLES[made.part.oracle].expected(tensors, made.sizes)
     return {
@@ -68,7 +68,7 @@ class Deviation:
     factor: float | None
 
     def line(self) -> str:
-        """Return the deviation in words."""
+        """Return one line of text that describes the deviation."""
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
         beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_SHOWN else ""
         text = (

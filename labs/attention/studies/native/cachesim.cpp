@@ -36,7 +36,7 @@ int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
   return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
 }
 
-// Makes the accesses of score += A[i][k] * B[j][k] for k in [from, to). The next functions do so for other statements.
+// Makes the accesses of score += A[i][k] * B[j][k] for k in [from, to).
 void dot(const Matrix &A, int i, const Matrix &B, int j, int from, int to) {
   for (int k = from, run; k < to; k += run) {
     run = together(A, i, B, j, k, to);
@@ -46,7 +46,7 @@ void dot(const Matrix &A, int i, const Matrix &B, int j, int from, int to) {
   }
 }
 
-// O[i][k] += weight * V[j][k] for all k.
+// Makes the accesses of O[i][k] += weight * V[j][k] for k in [0, to).
 void add_row(const Matrix &O, int i, const Matrix &V, int j, int to) {
   for (int k = 0, run; k < to; k += run) {
     run = together(O, i, V, j, k, to);
@@ -58,7 +58,7 @@ void add_row(const Matrix &O, int i, const Matrix &V, int j, int to) {
   }
 }
 
-// value += P[i][j] * V[j][k] for j in [from, to).
+// Makes the accesses of value += P[i][j] * V[j][k] for j in [from, to).
 void mix(const Matrix &P, int i, const Matrix &V, int k, int from, int to) {
   for (int j = from; j < to; j++) {
     P.read(i, j);
@@ -66,7 +66,7 @@ void mix(const Matrix &P, int i, const Matrix &V, int k, int from, int to) {
   }
 }
 
-// S[row][j] = f(S[row][j]) for all j.
+// Makes the accesses of S[row][j] = f(S[row][j]) for all j.
 void change_row(const Matrix &S, int row, int columns) {
   for (int j = 0; j < columns; j++) {
     S.read(row, j);
