@@ -870,6 +870,8 @@ class Closer:
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
         shown = [*(() if known else self._hiding(self.body)[: clues.MOST_PLACES]), *shown]
+        for line in map(int, re.findall(r"\bline (\d+) divides\b", found.diagnosis.message)):
+            shown = [clues.Shown(self.body.place(line), "divides integers"), *shown]
         if not shown and self.kernel.backend.kind.on_card:
             return suspected
         if not shown and self.body.last - self.body.opened <= SHORT:

@@ -69,6 +69,8 @@ _LOCAL = re.compile(
 )
 #: The name of a size: one capital letter, or d.
 _SIZE = re.compile(r"[A-Z]|d")
+#: The right side of a comparison, if it is one name.
+_COMPARED = re.compile(r"[<>]=?\s*([A-Za-z_]\w*)(?=\s*(?:&&|\|\||[;)?]))")
 _FOR_HEAD = re.compile(r"\bfor\s*\(")
 #: A declaration of one number with an initial value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
@@ -326,6 +328,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
         is_set = (
             rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*[:=]\s*{each.name}\b"
+            rf"|(?<![\w.]){each.name}\.(?:begin|data)\("
         )
         again = re.compile(
             rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
@@ -635,10 +638,20 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
 
 
 def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that swap two integers between two initial values of the same form, or between two loops' steps.
+    """Yield edits that swap two integers: two bounds of one condition, two initial values of a form, two loops' steps.
 
     For example, an edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
     """
+    bounds = [
+        one
+        for one in _COMPARED.finditer(code, begin, end)
+        if is_whole(in_scope(known, one.start()).get(one[1], ""))
+    ]
+    for one, other in pairwise(bounds):
+        if one[1] != other[1] and not re.search(r"[;{}]", code[one.end() : other.start()]):
+            places = ((*one.span(1), other[1]), (*other.span(1), one[1]))
+            old, new = f"{one[1]}, {other[1]}", f"{other[1]}, {one[1]}"
+            yield ranked_edit(code, 1.0, one.start(), old, new, places, f"{one[1]} and {other[1]} exchanged")
     steps = [one.span(1) for one in re.compile(r"\+=\s*(\w+)(?=\s*\))").finditer(code, begin, end)]
     alike = {"": steps}
     """Spans of expressions by their form: the text with "w" in place of each word; "" for steps of loops."""

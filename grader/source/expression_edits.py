@@ -36,6 +36,8 @@ _COUNTER = re.compile(
 #: A variable that is a sum, or an array of sums.
 _SUMMED = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^][]*\])?\s*(?:\+=|=(?!=)[^;=]*\+[^;=]*;)")
 _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
+#: The head of a loop up to the counter that it declares.
+_IN_HEAD = re.compile(r"\bfor\s*\([^;()]*$")
 #: The first index of a tile: the tile's number times its length.
 _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*[,;])")
 #: A term in a sum of integers: a name, or a product of names.
@@ -203,6 +205,11 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
         before,
     ):
         return False
+    # A template argument must be a constant.
+    if re.search(r"\w<(?:[^<>(){};]*,)?$", before) and re.compile(r"[^<>(){};]*>\s*[({]").match(
+        code, word.end()
+    ):
+        return False
     return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
 
 
@@ -237,7 +244,12 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
                 WORD.findall(code[at : code.find(")", at)].split(";")[1] if ";" in code[at : at + 2] else "")
             )
         # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
-        used |= {one[2] for one in _ALIAS.finditer(code, begin, end) if one[1] in used}
+        aliases = [
+            one
+            for one in _ALIAS.finditer(code, begin, end)
+            if not _IN_HEAD.search(row_before(code, one.start()))
+        ]
+        used |= {one[2] for one in aliases if one[1] in used}
         whole = [
             name for name, kind in in_scope(known, at).items() if kind.endswith("int") and name not in used
         ]
@@ -251,7 +263,8 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
             for sign in "+-":
                 places = [insertion(at, f" {sign} (@ ? {name} : 0)")]
                 rank = 1.2 + ("[" in last[0]) + 0.2 * k
-                yield ranked_edit(code, rank, at - 1, old, f"{old} {sign} {name}", places)
+                new = f"{old} {sign} {name}".removeprefix("0 + ")
+                yield ranked_edit(code, rank, at - 1, old, new, places)
 
 
 def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -15,7 +15,7 @@ MOST_USES = 256
 MOST_BRACKETS = 2000
 _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)&?"
-    r"|(std::vector\s*<\s*[A-Za-z_]\w*\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
+    r"|((?:std::)?vector\s*<\s*[A-Za-z_]\w*\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
 )
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
@@ -119,6 +119,8 @@ def _blocks(code: str) -> list[tuple[int, int]]:
 
 def scope_end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
     """Return the end of a name's scope: of its block, loop or function. The name's declaration ends at `at`."""
+    if re.search(r"\btemplate\s*<[^<>(){};]*$", code[max(0, at - 400) : at]):
+        return statement_end(code, at)
     depth = 0
     for one in re.compile(r"[(){};]").finditer(code, at):
         depth += (one[0] == "(") - (one[0] == ")")
