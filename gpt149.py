@@ -64,19 +64,28 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.path("--module", f"the file to judge, or its folder ({source})", "PATH")
     commandline.add_defines(parse, "TILE_SIZE=8")
     parse.flag("--sanitize", "find out-of-bounds accesses: a slow build with checks, without times")
-    parse.add_argument("--class", dest="of_class", metavar="NAME", help="the autograd.Function to judge")
+    parse.add_argument(
+        "--class",
+        dest="of_class",
+        metavar="NAME",
+        help="class to judge, a subclass of autograd.Function (files for a GPU)",
+    )
     parse.flag("--no-time", "judge results and memory only, which is faster")
     parse.add_argument(
         "--table",
         action=argparse.BooleanOptionalAction,
-        help="print the table of torch's profiler for each right part, which imports torch (default: not with --watch)",
+        help="print torch's profiler table for each right part; needs torch (default: only without --watch)",
     )
     parse.flag("--watch", "judge the file at each save, until Ctrl-C")
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result as JSON")
     parse.path("--html", "also write a page with the verdict, pictures of wrong elements, and times")
-    parse.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
-    parse.path("--classroom50", "for Classroom 50's runner: write its result files into this folder", "DIR")
+    parse.flag("--github", "in a GitHub workflow: write annotations, a summary and outputs")
+    parse.path(
+        "--classroom50",
+        "in Classroom 50's workflow: write the result files that it reads into this folder",
+        "DIR",
+    )
     parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
     if has_demo:
         demo.add_options(parse)

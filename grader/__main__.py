@@ -41,7 +41,7 @@ FORWARDED = {
     "prairielearn": ("grader.staff.platforms.prairielearn", "grade in PrairieLearn's container"),
     "platforms": (
         "grader.staff.platforms",
-        "list course platforms: which hand-ins are read and which results are written for each",
+        "list the supported course platforms, and the command and the result files for each",
     ),
     "writeup": (
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
@@ -176,7 +176,7 @@ def _one_command(commands: Any) -> Parser:
     one: Parser = commands.add_parser("one", help="judge one submission, and show its result")
     one.path("path", "a source file, a folder or a zip of one", "PATH")
     one.path("--json", "also write the result as JSON")
-    one.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
+    one.flag("--github", "in a GitHub workflow: write annotations, a summary and outputs")
     _judging_options(one)
     return one
 

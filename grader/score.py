@@ -81,7 +81,7 @@ def _slow_points(part: Part, timing: Timing | None) -> tuple[float, str]:
 
 def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
     if part.case_credit and any(case.diagnosis and case.diagnosis.code in UNSTEADY for case in cases):
-        return 0.0, "its result changes from call to call, so a right result is luck"
+        return 0.0, "the result changes from call to call, so a right result is luck"
     right = {case.name for case in cases if case.ok}
     own = {case.name for case in part.cases}
     fractions = []
@@ -170,7 +170,7 @@ def _part_line(part: Part, result: PartResult | None, given: float | None) -> Sc
     if result is not None and result.waits_for:
         reason = f"not judged: the machine has no {result.waits_for}, and the points are open"
     if given is not None:
-        points, reason = given, f"by hand ({points:g} by the grader: {reason})"
+        points, reason = given, f"by hand (the judge gave {points:g}: {reason})"
     return ScoreLine(part.id, part.title, points, part.points, reason)
 
 

@@ -282,7 +282,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert reported is not None and reported.totals["ada"] == 7.5
     acting.grade()
     assert acting.totals()["ada"] == "7.5"
-    for text in ("by hand (0 by the grader", "total: 7.5 of 30", f"points by hand: {table}"):
+    for text in ("by hand (the judge gave 0: ", "total: 7.5 of 30", f"points by hand: {table}"):
         assert text in acting.show("ada")
 
     table.write_text("id,part1\nada,5\n")
@@ -321,7 +321,7 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     put(acting.folder, {f"{k}module.cpp": b"PYBIND11_MODULE" for k in ("ada/", "bob_LATE_1_2_", "eve/")})
     said, all_three = acting.grade(), "3 of 3 submissions without a submission time"
     assert all_three in said and "ada, bob_1, eve" in said and "--submitted" in said
-    assert "1 is marked late without a time, so there is no penalty: bob_1\n" in said
+    assert "1 is marked late, but without a time of submission, so there is no penalty: bob_1\n" in said
     assert said.count("without a submission time") == 1 and all_three in acting.report()
     # A time without a zone is in the due date's zone, so ada is exactly in time. bob is a minute late.
     times = "id,time,who\nada,2026-11-14 23:59:00,A\nbob_1,2026-11-15T08:00:00Z,B\n"

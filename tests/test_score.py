@@ -188,7 +188,7 @@ def test_points_by_hand_replace_those_of_a_part_and_say_so() -> None:
     regraded = score(PUBLIC, result, manual)
     line = next(line for line in regraded.lines if line.id == "part2")
     assert (line.points, regraded.earned) == (12.5, 85.5)
-    assert line.reason == "by hand (0 by the grader: crashed)"
+    assert line.reason == "by hand (the judge gave 0: crashed)"
     assert score(PUBLIC, result, manual) == regraded and manual == {"part2": 12.5}, "it is unchanged"
 
 

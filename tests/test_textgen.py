@@ -279,7 +279,7 @@ def test_all_parts_generate_the_same_text(tmp_path: Path, monkeypatch: Patch, ca
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
     module, drawing = ROOT / "module.cpp", tmp_path / "speed.svg"
     assert gpt149.run(["compare", "--module", str(module), "--seed", "2", "--figure", str(drawing)]) == 0
-    assert "-- part0, part1, part2, part3, part4 alike --" in capfd.readouterr().out
+    assert "-- part0, part1, part2, part3, part4: the same text --" in capfd.readouterr().out
     assert "<svg" in drawing.read_text()
 
 

@@ -86,7 +86,7 @@ def texts(speakers: Sequence[Speaker], setup: TextSetup) -> list[str]:
             said.setdefault(text, []).append(speaker.part.id)
     lines = []
     for text, names in said.items():
-        lines += [f"-- {', '.join(names)}{' alike' if len(names) > 1 else ''} --", text.rstrip(), ""]
+        lines += [f"-- {', '.join(names)}{': the same text' if len(names) > 1 else ''} --", text.rstrip(), ""]
     return lines[:-1]
 
 

@@ -60,7 +60,7 @@ def _whole(flag: str, low: int, high: int) -> Callable[[str], int]:
 #: Options with a value: flag, name of the value in the help, default, function that parses the value, help. The value
 #: of `-m` is called `length` in the parsed arguments.
 OPTIONS: tuple[tuple[str, str, Any, Callable[[str], Any], str], ...] = (
-    ("-m", "MODEL", 128, _length, f"length of a text: {', '.join(MODELS)} tokens (default: shakes128)"),
+    ("-m", "MODEL", 128, _length, f"number of tokens in a text: {', '.join(MODELS)} (default: shakes128)"),
     ("--prompt", "TEXT", [DEFAULT_PROMPT], str,
      f"beginning of a text (default: {DEFAULT_PROMPT!r}); repeat --prompt for several texts"),
     ("--samples", "n", None, _whole("--samples", 1, MOST_SAMPLES), "texts at the same time, the batch B (default: 1)"),
@@ -70,7 +70,7 @@ OPTIONS: tuple[tuple[str, str, Any, Callable[[str], Any], str], ...] = (
     ("--window", "n", None, _whole("--window", 1, LARGEST_WINDOW),
      f"number of tokens that attention sees, the kernel's largest N (default: {DEFAULT_WINDOW})"),
     ("--chunk", "n", DEFAULT_CHUNK, _whole("--chunk", 0, LARGEST_WINDOW),
-     f"keys in one entry of the kernel's batch (default: {DEFAULT_CHUNK}); 0: not cut, so N is up to the window"),
+     f"keys in a chunk, an entry of the kernel's batch (default: {DEFAULT_CHUNK}); 0: all keys in one chunk"),
     ("--prefill", "prefix|mask", "prefix", _prefill,
      "send the prompt one prefix at a time, or in one call with a causal mask (default: prefix)"),
     ("--checkpoint", "FILE", None, Path, "another model: nanoGPT's ckpt.pt, GPT-2's or the kit's .safetensors"),
@@ -222,7 +222,7 @@ def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
             f"{count} tokens in {tally.decode_s:.2f} s: {count / tally.decode_s:.0f} tokens/s with {part.id}, "
             f"{count / tally.torch_s:.0f} with PyTorch on the same tokens",
             f"{share:.0f} % of the time in the kernel ({tally.kernel_calls} calls, "
-            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each, with passing the data), "
+            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each, including the transfer of the data), "
             f"{100 - share:.0f} % in the rest of the model",
         ]
     if tally.fault is not None:
@@ -231,5 +231,9 @@ def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
         *lines,
         f"right: logits within {tally.logit_error:.1e} of causal PyTorch at every token (limit 1e-03); "
         f"PyTorch chose the same {tally.same_choices} of {tally.choices} tokens"
-        + (f", {tally.near_ties} near ties" if tally.near_ties else ""),
+        + (
+            f" (in {tally.near_ties} of the others, two tokens were almost equally likely)"
+            if tally.near_ties
+            else ""
+        ),
     ]

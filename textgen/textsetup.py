@@ -179,8 +179,8 @@ def fault_lines(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
         else ""
     )
     if fault.broken:
-        return [f"{part.id} broke at {place}: {fault.message}"]
-    lines = [f"{part.id} left causal PyTorch at {place}{word}, counted from 0: {fault.message}"]
+        return [f"{part.id} failed at {place}: {fault.message}"]
+    lines = [f"{part.id} differs from causal PyTorch at {place}{word}, counted from 0: {fault.message}"]
     if tally.largest_score > 80:
         lines.append(
             f"(a score reached {tally.largest_score:.0f}; exp() of float overflows at 88: subtract the row's maximum)"

@@ -88,7 +88,9 @@ class _Reader:
                 f"minima: '{name}' is not among the defaults ({', '.join(self.defaults)})"
             )
         if THREADS not in self.defaults:
-            raise top["defaults"].fail(f"the defaults should give '{THREADS}', which the evaluator needs")
+            raise top["defaults"].fail(
+                f"defaults: the size '{THREADS}' is missing; every assignment needs it"
+            )
         self.files = tuple(files)
         self.lab_folder = self._lab_folder(files)
         self.oracles = labs.load(self.lab_folder).oracles
@@ -226,7 +228,7 @@ class _Reader:
         columns = self.oracles[oracle].columns if table else ""
         if table and not columns:
             raise keys["table"].fail(
-                f"'table' needs an oracle with columns, and the lab's '{oracle}' has none: choose another"
+                f"'table' needs an oracle with columns, but the lab's oracle '{oracle}' has none: name another oracle"
             )
         language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])

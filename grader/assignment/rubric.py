@@ -99,7 +99,8 @@ def read_time_bands(node: Node, allowance_ratio: float) -> tuple[TimeBand, ...]:
             )
         if bands and bands[-1].up_to is None:
             raise entry.fail(
-                "a band is never reached after one without 'up_to': that one holds for any ratio"
+                "a band is never reached after one without 'up_to', which contains all larger ratios: "
+                "remove one of the two"
             )
         if bands and up_to is not None and up_to <= (bands[-1].up_to or 0):
             raise keys["up_to"].fail(

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run `gpt149 init DIR`. Raises UsageError if the folder already holds one of the files."""
     parse = Parser(
         prog=f"{STUDENT_COMMAND} init",
-        description="Write a folder to work in: starter, assignment file, write-up template.",
+        description="Make a folder to work in, with the starter, the assignment file and the write-up template.",
     )
     parse.path("folder", "folder to write into; none of the files may exist yet", "DIR")
     parse.add_argument("--lab", metavar="NAME", default=labs.main(), help="another lab's starter")

@@ -316,7 +316,10 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
     `title` is the title of the timed part.
     """
     low, high = timing.ratio_interval
-    what = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
+    what = (
+        f"{title}: one copy of the reference takes {timing.ratio:.3f} times ({low:.3f} to {high:.3f}) the {clock} time "
+        "of another copy"
+    )
     if timing.verdict == "slow":
         return fail(
             what,

@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 _U = TypeVar("_U")
 #: Remark on a tile length that was guessed from one input. It is removed if the message names a tile length or a
 #: multiple that fits all inputs.
-LIKELY = re.compile(r" \(one of \d+ would end there\)")
+LIKELY = re.compile(r" \(tiles of \d+ would end there\)")
 #: Message on a crash. Its general advice, after the colon, is removed if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Patterns for facts that `common_facts.condition` returns: a size that is a multiple of a tile, a size above 1, two
@@ -271,7 +271,7 @@ class Closer:
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
             return "Alone this call does not crash. The crash is a late effect of the error above, in an earlier call."
-        words = "Only after earlier calls this call crashes: does a static or global variable keep a value?"
+        words = "This call crashes only after earlier calls: does a static or global variable keep a value?"
         return (
             f"{words}\n{clues.in_words(shown, self.body, self.source.name)}" if self.body and shown else words
         )
@@ -455,7 +455,8 @@ class Closer:
         added += [dissected.words if dissected else "", self._zeros(found.checked)]
         if found.unread:
             added.append(
-                f"if only {found.unread[0]} changes, no output changes: it is not used, or another input is used for it"
+                f"a change of {found.unread[0]} alone changes no output: {found.unread[0]} is not used, or another "
+                "input is used in its place"
             )
         if found.constant_on:
             added.append(

@@ -27,15 +27,15 @@ SMALL = r"\b(?:short|char|u?int(?:8|16)_t)\s+\w+\s*="
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with its own bounds", Body.loops),
     "one_short": ("this ends before the last index", Body.one_short),
-    "of_row": ("an end that depends on another index", Body.ends_of_row),
+    "of_row": ("the end of this loop depends on another index", Body.ends_of_row),
     "whole_sums": ("a whole number", Body.whole_sums),
     "same_ends": ("another loop has the same end", Body.same_ends),
-    "steps": ("a loop in steps", Body.steps),
-    "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
+    "steps": ("a loop with a step other than 1", Body.steps),
+    "exponentials": ("exp() is called", lambda body: body.find(r"\bexp[2f]?\s*\(")),
     "sums": ("a sum", lambda body: body.divisors() or body.row_sums() or body.sums()),
-    "summing": ("the loop of a sum", Body.summing),
+    "summing": ("this loop adds up a sum", Body.summing),
     "logarithms": ("a logarithm", lambda body: body.find(r"\blog(?:1p|2)?f?\s*\(")),
-    "updates": ("a product plus another value, or *=", Body.updates),
+    "updates": ("a value is multiplied, perhaps with another one added", Body.updates),
     "divide": ("a division", Body.divisions),
     "casts": (
         "converted to an integer or to half precision",
@@ -58,7 +58,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "maximum": ("a maximum is taken", Body.maxima_taken),
     "minus_maximum": ("this maximum is subtracted", Body.maxima_subtracted),
     "quotients": (
-        "a whole number by division",
+        "whole numbers are divided",
         lambda body: body.find(r"\b(?:int|long|size_t|auto)\s+\w+\s*=(?!.*(?:-\s*1\b|\.))[^;]*[\w)]\s*[/%]"),
     ),
     "bytes": (

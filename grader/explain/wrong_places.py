@@ -89,7 +89,7 @@ def _described(
             )
             return Place(
                 "remainder_tile",
-                f"{which}, of {size}, beyond the last full tile (one of {fitting[0]} would end there)",
+                f"{which}, of {size}, beyond the last full tile (tiles of {fitting[0]} would end there)",
             )
         if count == 1:
             return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")

@@ -116,7 +116,8 @@ def _flags_beside(
             continue
         elements = "every element" if share == 1.0 else f"{share:.0%} of the elements"
         message = (
-            f"{elements} of the output {words.format(other.id)} on inputs on which the references differ: "
+            f"{elements} of the output {words.format(other.id)}, on inputs on which the references of both parts have "
+            f"different outputs: "
             f"{', '.join(distinguishing)}"
         )
         # Near equality is only a note: sums in double agree almost to the last bit in any order.
@@ -159,7 +160,10 @@ def _tile_flags(
                     return
                 changed.append(case.name)
     if changed:
-        message = "with tiles twice as large the output is the same to the last bit, the reference's is not"
+        message = (
+            "with tiles twice as large, the reference's output changes, but this part's output stays the same to the "
+            "last bit"
+        )
         level: Literal["note", "review"] = "review" if is_idle else "note"
         yield Flag("same_in_all_tiles", f"{message}: {', '.join(changed)}", level)
 
@@ -226,10 +230,10 @@ def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
 def _held_text(part: Part, held: Held) -> str:
     sizes = " x ".join(str(evaluate_int(dim, held.shape)) for dim in part.avoids_tensor)
     if held.student_bytes is None or (excess_bytes := _excess_bytes(held)) is None:
-        return f"a call in which this tensor has the sizes {sizes} returned no right result"
+        return f"a call in which the tensor of `avoids_tensor` is {sizes} returned no right result"
     return (
-        f"a call holds {size_text(held.student_bytes)}, {size_text(excess_bytes)} more than the reference: a tensor of "
-        f"{sizes} is {size_text(_avoided_bytes(part, held))}"
+        f"a call holds {size_text(held.student_bytes)}, {size_text(excess_bytes)} more than the reference: the "
+        f"tensor of `avoids_tensor`, {sizes}, takes {size_text(_avoided_bytes(part, held))}"
     )
 
 
@@ -301,7 +305,10 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
         ):
             continue
         may_differ = _constants(own, shared) != _constants(others_own, shared) and other.function not in mine
-        message = f"{part.function} has no loops except those of {other.function}: {', '.join(shared[:3])}"
+        message = (
+            f"only loops of {other.function}, or copies of them, do the work of {part.function}. They are in: "
+            f"{', '.join(shared[:3])}"
+        )
         yield Flag(f"same_as_{other.id}", message, "note" if may_differ else "review")
         return
 

@@ -47,9 +47,12 @@ class Gpu(Lab):
         "N": ("-N", "queries of a head"),
         "M": ("-M", "keys of a head"),
         "d": ("-d", "length of a query"),
-        "causal": ("--causal", "1: query i uses only the keys 0 ... i"),
-        "precision": ("--precision", "24 float32, 11 float16, 8 bfloat16"),
-        "layout": ("--layout", "of inputs: 0 contiguous, 1 by columns or heads, 2 with gaps"),
+        "causal": ("--causal", "1: causal mask, so query i uses only the keys 0 ... i; 0: no mask"),
+        "precision": ("--precision", "type of the inputs: 24 float32, 11 float16, 8 bfloat16"),
+        "layout": (
+            "--layout",
+            "order of the inputs in memory: 0 contiguous, 1 by columns or heads, 2 with gaps",
+        ),
     }
     claim = "your result == the float64 result"
     denial = "YOUR KERNEL PRODUCED INCORRECT RESULTS"

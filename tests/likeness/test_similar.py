@@ -231,13 +231,19 @@ def other_starter(master: str, tmp_path: Path) -> Path:
 
 def test_unchanged_starters_are_listed_and_make_no_pair(other_starter: Path, similar: Command) -> None:
     printed = similar("handed in")
-    assert "--starter FILE" in printed.split("6 are alike (1 pair shown): ann, bob, cyd, dan, eve, fay\n")[1]
+    assert (
+        "--starter FILE"
+        in printed.split("6 submissions are alike (1 pair shown): ann, bob, cyd, dan, eve, fay\n")[1]
+    )
     printed = similar("handed in", "--starter", "starter.cpp")
-    assert "the starter, unchanged or nearly: ann, bob, cyd\n" in printed
+    assert "the starter, unchanged or nearly unchanged: ann, bob, cyd\n" in printed
     assert "text of the starter is left out: starter.cpp\n" in printed
     pairs = [line.split()[1:] for line in printed.splitlines() if "%" in line]
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
-    assert "the starter, unchanged or nearly: ann, bob, cyd" in (other_starter / "similar.html").read_text()
+    assert (
+        "the starter, unchanged or nearly unchanged: ann, bob, cyd"
+        in (other_starter / "similar.html").read_text()
+    )
     printed = similar("handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp")
     assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in printed
 
@@ -247,7 +253,7 @@ def test_starters_are_known_by_their_results(other_starter: Path, similar: Comma
         code = "not_written" if folder.name in ("ann", "bob", "cyd") else "k_transposed"
         (folder / "result.json").write_text(json.dumps(result(code, h="aa")))
     printed = similar("handed in")
-    assert "no part is written, so that they are not compared with one another: ann, bob, cyd" in printed
+    assert "no part is written, so these are not compared with one another: ann, bob, cyd" in printed
     assert "%  ann  bob" not in printed and "%  eve  fay" in printed
 
 
@@ -257,7 +263,7 @@ def test_a_large_group_is_listed_first_and_once(tmp_path: Path, master: str, sim
     texts |= {f"t{k}": submission(master, bodies(300 + k)) for k in range(4)}
     put(tmp_path, {f"class/{name}/module.cpp": text.encode() for name, text in texts.items()})
     printed = similar("class").splitlines()
-    assert printed[0] == "8 are alike (1 pair shown): s0, s1, s2, s3, s4, s5, s6, s7"
+    assert printed[0] == "8 submissions are alike (1 pair shown): s0, s1, s2, s3, s4, s5, s6, s7"
     assert [line.split()[1:3] for line in printed if "100.0%" in line] == [["s0", "s1"]]
 
 

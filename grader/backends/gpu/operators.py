@@ -139,7 +139,9 @@ def flags(
     # On a GPU, timed calls are not observed: only the source shows their work. Without a GPU all calls are observed.
     named = _in_source(built, part.function, allowed, with_calls=not allows_all)
     if named and host.card is not None:
-        found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
+        found.append(
+            Flag("library_in_source", f"the source of {part.function} uses {listed(named)}", "review")
+        )
     rows = [row for _, rows, _ in right.values() for row in rows]
     played: list[Replay] = []
     of_replay: list[Flag] = []
@@ -371,7 +373,7 @@ def _without_kernels(
             if open_ := left_open(call):
                 return [], [open_]
             if call.status != "ok":
-                return ["an output (its trace cannot be replayed without the kernels' results)"], []
+                return ["an output (the call's trace cannot be replayed without the kernels' results)"], []
             for name, found in _written(part, part.inputs, call).items():
                 out = each.outputs[name]
                 right[name] += int((_counts(out) & (out == found)).sum())
@@ -425,7 +427,7 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
     )
     if total <= MOST_COMPUTED * max(given, LEAST_GIVEN):
         return []
-    return [f"{total} numbers element by element, but the tensors of the call hold only {given}"]
+    return [f"elementwise operators on {total} numbers, although the tensors of the call hold only {given}"]
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:

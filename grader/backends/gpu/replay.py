@@ -72,7 +72,7 @@ HAND_IN = "hand-in"
 
 
 class Unplayable(Exception):
-    """Raised if a trace cannot be played. The message gives the reason, as a continuation of "its trace ..."."""
+    """Raised if a trace cannot be played. The message gives the reason, as a continuation of "the call's trace ..."."""
 
 
 class Player:
@@ -660,5 +660,5 @@ def described(error: BaseException) -> str:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, Unplayable):
-        return f"its trace {cause}"
-    return f"its trace ends with {type(cause).__name__}: {' '.join(str(cause).split())[:150]}"
+        return f"the call's trace {cause}"
+    return f"the call's trace ends with {type(cause).__name__}: {' '.join(str(cause).split())[:150]}"

@@ -198,7 +198,9 @@ def run(
         def judged(source: Path) -> SubmissionResult:
             return evaluate(assignment, source, assignment.select("all"), wanted, sandbox=box)
 
-        print(f"appeal of {entry.submission_id}: {rounds} rounds, each of which also judges {master.name}")
+        print(
+            f"appeal of {entry.submission_id}: {rounds} rounds; each also judges the calibration file {master.name}"
+        )
         made = []
         for k in range(rounds):
             made.append(_round(assignment, judged, *sources, entry.submission_id))

@@ -237,9 +237,9 @@ def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_RO
     rose, fell = (sum(sign * change.by > 0 for change in totals) for sign in (1, -1))
     names = dict.fromkeys(change.submission_id for change in found)
     text = [
-        f"{len(names)} of {len(both)} changed: {rose} rose, {fell} fell"
+        f"points of {len(names)} of {len(both)} submissions changed (totals: {rose} rose, {fell} fell)"
         if names
-        else f"none of {len(both)} changed"
+        else f"points of none of {len(both)} submissions changed"
     ]
     text += _contexts(old, new, names)
     rows = [

@@ -108,7 +108,7 @@ WORKER_BYTES = 2 << 30
 """Memory in bytes that a worker, its runners and a compiler need together. It limits the number of workers."""
 CARD = Path("/dev/nvidia0")
 ASSIGNMENT_CHANGED = "assignment changed"
-WORTH_CHANGED = "points rules changed"
+WORTH_CHANGED = "rules for points changed"
 
 
 @dataclass(frozen=True)
@@ -257,8 +257,8 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     gone = sorted(history.records.keys() - {item.id for item in submissions})
     if gone:
         lines.append(
-            f"{plural(len(gone), 'earlier result')} of no student in {wanted.submissions}: {shortened(gone)}; "
-            "kept, but not in the reports"
+            f"{plural(len(gone), 'earlier result belongs', 'earlier results belong')} to no student in "
+            f"{wanted.submissions} (kept, but not in the reports): {shortened(gone)}"
         )
     planned = [item.submission for item in todo]
     left = {item.id for item in submissions} - {item.id for item in planned}
@@ -268,7 +268,8 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     late = [item.id for item in submissions if item.marked_late and item.submitted_at is None]
     if late:
         lines.append(
-            f"{plural(len(late), 'is', 'are')} marked late without a time, so there is no penalty: {shortened(late)}"
+            f"{plural(len(late), 'is', 'are')} marked late, but without a time of submission, so there is no penalty: "
+            f"{shortened(late)}"
         )
     return lines
 

@@ -55,7 +55,7 @@ class NodeProcess:
         The description contains "refused", the reason why the machine may not judge, or "".
         """
         self._there.wait()
-        return self.facts or {"lost": "its node ended while it looked at the machine"}
+        return self.facts or {"lost": "its node ended while the node checked the machine"}
 
     def begin(self, request: Mapping[str, Any]) -> queue.SimpleQueue[dict[str, Any]]:
         """Send a job to the node. Return the queue of the node's messages on the job."""

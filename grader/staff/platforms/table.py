@@ -196,7 +196,7 @@ class Platform:
     release: str = ""
 
 
-AS_FEEDBACK = "the text of feedback.txt: public cases in full; for hidden cases only that one failed"
+AS_FEEDBACK = "the text of feedback.txt: public cases in full; of hidden cases only whether one failed"
 
 PLATFORMS = (
     Platform(

@@ -290,7 +290,7 @@ def main(arguments: list[str]) -> int:
     from grader.report.html import missing_library
 
     linked = [
-        f"{len(group)} are alike (1 pair shown): {', '.join(map(one_line, group))}"
+        f"{len(group)} submissions are alike (1 pair shown): {', '.join(map(one_line, group))}"
         for group in similarity.groups
     ]
     said = notes(similarity, not_written)
@@ -303,7 +303,7 @@ def main(arguments: list[str]) -> int:
         members = ", ".join(words.line(name) for name in group.members)
         print(f"same wrong outputs on {len(group.cases)} {kind} inputs of {group.part}: {members}")
     for pair in shown:
-        alone = f"  ({one_line(pair.function, 60)} alone)" if pair.function else ""
+        alone = f"  (only the function {one_line(pair.function, 60)})" if pair.function else ""
         print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}{alone}")
     print(*said, sep="\n", end="\n" if said else "")
     discounted = ", ".join(map(str, starters))
@@ -340,9 +340,9 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
     names_by_note = {
         "cannot be compared, because a comment or literal may hide code (few tokens for so many bytes): read it "
         "yourself": similarity.unreadable,
-        "the starter, unchanged or nearly": similarity.starters,
+        "the starter, unchanged or nearly unchanged": similarity.starters,
         "hardly any own code: nearly all of it is in the starter or in other files, too": similarity.bare,
-        "no part is written, so that they are not compared with one another": sorted(
+        "no part is written, so these are not compared with one another": sorted(
             set(not_written)
             & set(similarity.sources) - {*similarity.starters, *similarity.bare, *similarity.unreadable}
         ),

@@ -98,9 +98,9 @@ class WavesStudy:
         return (
             f"{self.about}. float16. Tiles of {self.tile[0]} x {self.tile[1]}, {self.multiprocessors} "
             "multiprocessors, one tile on each at a time: a wave. The last wave takes as long as a full "
-            "one, so throughput drops where another wave begins (cliff). filled: the share of all waves' "
-            f"work that computes numbers of the product. by waves: TFLOP/s if each wave takes {self.wave_ms:.3g} "
-            "ms."
+            'one, so throughput drops where another wave begins (cliff). Column "filled": the share of all '
+            f'waves\' work that computes numbers of the product. Column "by waves": TFLOP/s if each wave takes '
+            f"{self.wave_ms:.3g} ms."
         )
 
     def figures(self) -> tuple[Figure, ...]:

@@ -163,13 +163,15 @@ MISTAKES += [
     row("no_mask", "mask_missing",
         "The backward pass lacks the causal mask: P has to be 0 for keys beyond the query's number.",
         lambda h: _masked_by(h, np.ones_like(h.seen)) if h.causal else None),
-    row("reversed_mask", "mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.",
+    row("reversed_mask", "mask_reversed",
+        "The backward pass has its causal mask on the wrong side of the diagonal: query i has to see the keys up to i.",
         lambda h: _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
 ]  # fmt: skip
 MISTAKES += in_blocks(
     "turned tiles of {}",
     "mask_reversed",
-    "The backward pass has its causal mask on the wrong side of the diagonal, within its tiles.",
+    "The backward pass has its causal mask on the wrong side of the diagonal within its tiles: query i has to see the "
+    "keys up to i.",
     lambda h, tile: None if (seen := turned_diagonal(h, tile)) is None else _masked_by(h, seen),
     TILES,
 )
@@ -239,7 +241,7 @@ for say, code, words in (
     (
         "last",
         "last_block_only",
-        "Only the last tile of the sum counts: the accumulator is overwritten, or stored in each step.",
+        "Only the last tile of the sum counts: each step overwrites the accumulator, or the stored result.",
     ),
     ("diagonal", "diagonal_dropped", "The tile on the diagonal is left out, but its lower half counts."),
 ):

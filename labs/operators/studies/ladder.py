@@ -115,9 +115,9 @@ class Limit:
     def words(self) -> str:
         work = self.work
         return (
-            f"The limit: {work.operations} operations at {self.peak_flops_per_s / 1e9:.3g} GFLOP/s take "
-            f"{shown(self.operations_ms)} ms, {work.moved_bytes} bytes at the speed of "
-            f"{self.loop} {shown(median(self.moved_ms))} ms; the longer time, for {self.binds}, is the limit."
+            f"The limit is the longer of two times, here that of the {self.binds}: {work.operations} operations at "
+            f"{self.peak_flops_per_s / 1e9:.3g} GFLOP/s take {shown(self.operations_ms)} ms, and {work.moved_bytes} "
+            f"bytes at the speed of {self.loop} take {shown(median(self.moved_ms))} ms."
         )
 
 

@@ -73,10 +73,11 @@ def _products(
            "vector or blocked loop.",
            lambda x, y, w=width: x[:, :len(y) // w * w] @ y[:len(y) // w * w] if len(y) % w and len(y) > w else None)
           for width in (2, 4, 8, 16, 32, 64, 128, 256)),
-        ("carried", "sum_carried_on", f"The sum over {sum_of} goes on from element to element: set it to 0 for each.",
+        ("carried", "sum_carried_on",
+         f"The sum over {sum_of} is not set to 0 for the next element: it contains the sums of all earlier elements.",
          lambda x, y: (x @ y).cumsum().reshape(len(x), -1)),
         ("carried_in_row", "sum_carried_on",
-         f"The sum over {sum_of} goes on along each row of the result: set it to 0 for each element.",
+         f"The sum over {sum_of} is set to 0 only at the start of each row of the result, not for each element.",
          lambda x, y: (x @ y).cumsum(1)),
         ("added", "operands_added", f"Elements of {left} and {right} are added, not multiplied.",
          lambda x, y: x.sum(1)[:, None] + y.sum(0)),

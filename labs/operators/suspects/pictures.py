@@ -43,7 +43,8 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     ),
     (
         "stride_ignored",
-        "The image is read in steps of 1: place oh begins at row oh * stride - pad (its column likewise).",
+        "The image is read in steps of 1: the window of row oh of the output begins at row "
+        "oh * stride - pad of the image (columns likewise).",
         _taps(lambda z: (1, z["pad"]) if z["stride"] > 1 else None),
     ),
     (
