@@ -85,7 +85,7 @@ def _class_commands(commands: Any) -> None:
     run.path("submissions", "a folder or zip, one entry per student", "SUBMISSIONS")
     run.path("--out", "where results and reports go", "DIR", required=True)
     run.flag("--resume", "continue in DIR, without repeating finished work")
-    run.flag("--again", "with --resume: grade finished and unchanged submissions, too")
+    run.flag("--again", "with --resume: grade finished submissions again, even if nothing has changed")
     run.flag(
         "--regrade",
         "with --resume: allow another --config, --seed or --no-time than before, which grades everybody again",
@@ -184,7 +184,7 @@ def _one_command(commands: Any) -> Parser:
 def _judging_options(parse: Parser) -> None:
     parse.path(
         "--config",
-        "the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; with --resume as before)",
+        "the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; run --resume: as before)",
     )
     add_lab(parse)
     parse.value("--seed", "n", "make hidden and timed inputs repeatable")

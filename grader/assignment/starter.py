@@ -30,9 +30,14 @@ def main(arguments: Sequence[str]) -> int:
         prog=f"{STUDENT_COMMAND} init",
         description="Make a folder to work in, with the starter, the assignment file and the write-up template.",
     )
-    parse.path("folder", "folder to write into; none of the files may exist yet", "DIR")
-    parse.add_argument("--lab", metavar="NAME", default=labs.main(), help="another lab's starter")
-    parse.path("--labs", "look for NAME in this folder too", "DIR")
+    parse.path("folder", "folder to make or to fill; it must not hold any of these files yet", "DIR")
+    parse.add_argument(
+        "--lab",
+        metavar="NAME",
+        default=labs.main(),
+        help="make the files of this lab, in place of the main assignment",
+    )
+    parse.path("--labs", "look for the lab in DIR as well", "DIR")
     given = parse.parse_args(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs))
     assignment = load(config)

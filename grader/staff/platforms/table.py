@@ -205,7 +205,7 @@ PLATFORMS = (
         hands_in="submission/ in a container; an export of the class",
         wants_back="results/results.json from its container",
         matched_by="Gradescope itself",
-        shown=AS_FEEDBACK + "; hidden cases in full and flags in tests that only the staff sees",
+        shown=AS_FEEDBACK + "; only the staff see hidden cases in full, and flags",
         cpus="CPUs and memory as configured in Gradescope",
         seconds=600,
         command="release --out DIST; in the container: gradescope",
@@ -276,8 +276,8 @@ def gradebooks() -> dict[str, Gradebook]:
 
 
 def line(row: Platform) -> str:
-    """Return one line with a platform's name, the files that it expects back, and the command that makes them."""
-    return f"{row.name:13} {row.wants_back}: {row.command}"
+    """Return a platform's name, the results that the kit writes for it, and the commands for it, in one line."""
+    return f"{row.name:13} {row.wants_back} (commands: {row.command})"
 
 
 def whole(row: Platform) -> str:
@@ -285,9 +285,9 @@ def whole(row: Platform) -> str:
     limits = [f"{row.seconds:g} s"] if row.seconds else []
     limits += [f"{row.bytes_back} bytes back"] if row.bytes_back else []
     facts = {
-        "hands in": row.hands_in,
-        "wants back": row.wants_back,
-        "ids": row.matched_by,
+        "submissions": row.hands_in,
+        "results": row.wants_back,
+        "matched by": row.matched_by,
         "students see": row.shown,
         "limits": ", ".join(filter(None, [*limits, row.cpus])) or "none",
         "commands": row.command,

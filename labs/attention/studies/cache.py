@@ -217,7 +217,13 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments, "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
     )
-    parse.value("kernels", "PART", f"of {', '.join(KERNELS)} (default: part1 part2)", nargs="*", default=[])
+    parse.value(
+        "kernels",
+        "PART",
+        f"loops to simulate: {', '.join(KERNELS)} (default: part1 part2)",
+        nargs="*",
+        default=[],
+    )
     parse.value("--cache", "SIZE,...", "sizes of the cache (default: 4 usual ones and this machine's)")
     parse.value("--ways", "n", "associativity of the cache, 0 for full (default: %(default)s)", default="0")
     parse.value("--tile", "n", "tile size of part 2 (default: %(default)s)", default="16")
