@@ -264,7 +264,7 @@ MISTAKES = [
     ("defaults: {B: 1,", "defaults: {B: 1.0,", "defaults: B should be a whole number"),
     ("defaults: {B: 1,", "defaults: {B: 99999999999999999999,", "defaults: B should be at most 2147483647"),
     ("defaults: {B: 1, H: 4,", "defaults: {B: 1,", "maxima: 'H' is not among the defaults"),
-    ("Bc: 256, threads: 8}", "Bc: 256}", "the defaults should give 'threads'"),
+    ("Bc: 256, threads: 8}", "Bc: 256}", "the size 'threads' is missing"),
     ("maxima: {B: 64,", "maxima: {B: 0,", "maxima: B should be a whole number"),
     ("maxima: {B: 64, H: 64, N: 8192,", "maxima: {B: 64, H: 64, N: 512,", "N is 512, below its default of 1024"),
     ("maxima: {B: 64,", "maxima: {C: 64,", "maxima: 'C' is not among the defaults"),

@@ -98,7 +98,7 @@ def _bubblewrap(host: Host) -> Finding:
         return ok(f"bubblewrap is installed ({found})")
     return warn(
         "bubblewrap is not installed",
-        "without it students' code shares the machine's namespaces, so it can see the names of all files and "
+        "without bubblewrap, students' code shares the machine's namespaces, so it can see the names of all files and "
         "processes",
         "apt install bubblewrap",
     )
@@ -147,8 +147,8 @@ def _landlock(host: Host) -> Finding:
         return ok("Landlock is on")
     return warn(
         "Landlock is off",
-        "without it --sanitize does not run; if bubblewrap is missing, too, students' code can read each file that "
-        "all users may read",
+        "without Landlock, --sanitize does not run; if bubblewrap is missing, too, students' code can read each file "
+        "that all users may read",
         "use Linux 5.13 or later, started with 'lsm=landlock,...'",
     )
 
@@ -162,7 +162,7 @@ def _seccomp(host: Host) -> Finding:
         return ok("seccomp is available")
     return fail(
         "this kernel has no seccomp filters",
-        "without them students' code can use the network and start processes",
+        "without these filters, students' code can use the network and start processes",
         "use a kernel with CONFIG_SECCOMP_FILTER",
     )
 

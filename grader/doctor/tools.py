@@ -21,9 +21,9 @@ MODULES = (
     ("jinja2", "there are no pages (report.html, similar.html, board.html)", "pip install jinja2"),
     ("matplotlib", "there are no plots", "pip install matplotlib"),
 )
-WITHOUT_ISPC = f"submissions with a {ispc.SOURCE} that is not empty are not judged: their points stay open"
+WITHOUT_ISPC = f"a submission that uses code in {ispc.SOURCE} is not judged: its points stay open"
 PROGRAMS = (
-    ("ispc", WITHOUT_ISPC, ispc.WHERE_FROM),
+    ("ispc", WITHOUT_ISPC, f"install it from {ispc.WHERE_FROM}"),
     ("valgrind", "cache misses cannot be counted for the write-up", "apt install valgrind"),
 )
 PROBE = """
@@ -220,7 +220,9 @@ def _ispc(host: Host) -> Iterator[Finding]:
     version = ispc.version_of(ran.output)
     if ran.returncode != 0 or not version:
         reason = _first(ran.output) or f"status {ran.returncode}"
-        yield warn(f"{path} does not run: {reason}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
+        yield warn(
+            f"{path} does not run: {reason}", WITHOUT_ISPC, f"install another one from {ispc.WHERE_FROM}"
+        )
     else:
         yield ok(f"{version} ({path})")
 
@@ -232,7 +234,7 @@ def missing(table: Sequence[tuple[str, str, str]], has: Callable[[str], object])
     """
     for name, lost, get in table:
         if not has(name):
-            yield warn(f"{name} is not installed (optional)", f"without it {lost}", get)
+            yield warn(f"{name} is not installed (optional)", f"without {name}, {lost}", get)
 
 
 def _first(output: str) -> str:

@@ -83,13 +83,13 @@ def _described(
         # If the assignment has no tiles, a single wrong index at the end more likely means a loop that ends too soon.
         if fitting and (count > 1 or tiles):
             which = (
-                f"only the {name}s from {first} on are wrong"
+                f"only the {name}s {first} to {last} are wrong, all"
                 if count > 1
-                else f"only the last {name} ({last}) is wrong"
+                else f"only the last {name} ({last}) is wrong,"
             )
             return Place(
                 "remainder_tile",
-                f"{which}, of {size}, beyond the last full tile (tiles of {fitting[0]} would end there)",
+                f"{which} beyond the last full tile (tiles of {fitting[0]} would end there)",
             )
         if count == 1:
             return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")

@@ -245,7 +245,7 @@ def test_unchanged_starters_are_listed_and_make_no_pair(other_starter: Path, sim
         in (other_starter / "similar.html").read_text()
     )
     printed = similar("handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp")
-    assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in printed
+    assert "unchanged or nearly unchanged: ann, bob, cyd, eve, fay\n" in printed
 
 
 def test_starters_are_known_by_their_results(other_starter: Path, similar: Command) -> None:

@@ -283,7 +283,7 @@ def line(row: Platform) -> str:
 def whole(row: Platform) -> str:
     """Return all facts about a platform as text, one fact per line."""
     limits = [f"{row.seconds:g} s"] if row.seconds else []
-    limits += [f"{row.bytes_back} bytes back"] if row.bytes_back else []
+    limits += [f"results of at most {row.bytes_back} bytes"] if row.bytes_back else []
     facts = {
         "submissions": row.hands_in,
         "results": row.wants_back,
