@@ -102,7 +102,7 @@ VERDICT_WORDS = {
     "rejected": "REJECTED",
     "unjudged": "NOT JUDGED",
 }
-MAP_WORDS = "each sign is a block: · right, 1 few wrong, 9 all wrong; the slice with the most errors"
+MAP_WORDS = "blocks: · right, 1 few wrong, 9 all wrong; the slice with the most errors"
 MAP_ROWS = 2
 """Number of rows to which an error map is reduced if all its cells are wrong."""
 _WARNED = re.compile(r"The compiler says: (\S+?:\d+): (.*)\n.*\n?")
