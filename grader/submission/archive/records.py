@@ -94,15 +94,19 @@ def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
     with `..`, a root or a drive letter are refused. The parts of a refused name show to which student it belongs.
     """
     if len(raw) > MAX_NAME_BYTES:
-        return _parts(raw[:64].decode(encoding, "replace")), f"holds a name of {len(raw)} bytes"
+        return _parts(
+            raw[:64].decode(encoding, "replace")
+        ), f"holds a name of {len(raw)} bytes: shorten it, and pack it again"
     name = raw.decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
     parts = _parts(name)
     if "\0" in name:
-        return parts, f"holds a name with a zero byte in it, '{shown(name)}'"
+        return parts, f"holds a name with a zero byte in it, '{shown(name)}': pack it again"
     if name.startswith(("/", "\\")) or ".." in parts or re.match(r"[A-Za-z]:", name):
-        return parts, f"holds a name that leads outside, '{shown(name)}'"
+        return parts, f"holds a name that leads outside of it, '{shown(name)}': pack it again"
     if len(parts) > MAX_NAME_PARTS:
-        return parts[:MAX_NAME_PARTS], f"holds folders more than {MAX_NAME_PARTS} deep"
+        return parts[
+            :MAX_NAME_PARTS
+        ], f"holds folders more than {MAX_NAME_PARTS} deep: pack only the files that are needed"
     return parts, ""
 
 

@@ -219,7 +219,10 @@ class Trainer:
                 f"with --rate {self.wishes.rate:g} the loss is infinite or NaN at step {self.steps}, in PyTorch, too: "
                 "give a smaller --rate"
             )
-        raise Stopped(f"step {self.steps}: the loss is {loss}, PyTorch's is {torch_loss:.4g}")
+        raise Stopped(
+            f"step {self.steps}: the loss is {loss}, but PyTorch's loss is {torch_loss:.4g}: a larger --lockstep "
+            "checks the calls of more steps"
+        )
 
     # ---- images
 
