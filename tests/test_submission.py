@@ -112,7 +112,7 @@ def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) ->
         ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "several files could be module.cpp"),
         ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "several files could be module.cpp"),
         ({"a.zip": b"1", "b.zip": b"2"}, "several archives (a.zip, b.zip)"),
-        ({"kernel.cpp": b"1"}, "no module.cpp in it, only kernel.cpp"),
+        ({"kernel.cpp": b"1"}, "no module.cpp found, only kernel.cpp"),
         ({"module.cpp/readme": b"1"}, "module.cpp is a folder"),
         ({"module.cpp/module.cpp": b"1"}, b"1"),
         ({".hidden/module.cpp": b"1", "__MACOSX/module.cpp": b"1"}, "nothing was handed in"),
@@ -250,7 +250,7 @@ def test_no_link_on_disk_is_followed(tmp_path: Path, scratch: Path, monkeypatch:
             listener.bind("module.cpp")
         results = sources(home, scratch)
     assert results.pop("good") == SOURCE
-    assert "no module.cpp in it, only hw4" in str(results.pop("folder-link"))
+    assert "no module.cpp found, only hw4" in str(results.pop("folder-link"))
     assert "module.ispc is a link" in str(results["companion"])
     assert all("is not an ordinary file" in str(results.pop(name)) for name in ("fifo", "socket"))
     assert sorted(results) == ["companion", "dangling", "file-link", "linked", "loop"]
@@ -407,7 +407,7 @@ def test_ids_in_a_canvas_export_come_from_file_names(tmp_path: Path, scratch: Pa
     put(tmp_path, {"submissions.zip": zipped(files)})
     for form in ("export", "submissions.zip"):
         results = sources(tmp_path / form, scratch)
-        assert results.pop("poe_25") == "no module.cpp in it, only text.html"
+        assert results.pop("poe_25") == "no module.cpp found, only text.html"
         assert results.pop("tim_28") == "no module.cpp, but several archives (a.zip, b.zip): hand in only one"
         people = ("doejane_12345", "roejohn_22", "lee_ann_23", "kim_24", "sam_26", "sam_27")
         assert results == dict(zip(people, (b"1", b"new", b"2", b"3", b"4", b"5"), strict=True))

@@ -429,9 +429,12 @@ def test_waiting_ends_when_all_tools_are_installed(monkeypatch: pytest.MonkeyPat
 
 def test_lines_name_waiting_students_the_tool_and_the_next_step() -> None:
     first, second = planning.missing_tools({**{f"s{k}": "ispc" for k in range(7)}, "x": "nvcc"}, "go on")
-    assert first.startswith("7 cannot be judged without ispc") and "s0, s1, s2, s3, s4 and 2 more" in first
+    assert (
+        first.startswith("7 submissions cannot be judged without ispc")
+        and "s0, s1, s2, s3, s4 and 2 more" in first
+    )
     assert "https://ispc.github.io" in first and "open" in first and first.endswith("then go on")
-    assert second.startswith("1 cannot be judged without nvcc, points are open: x;")
+    assert second.startswith("1 submission cannot be judged without nvcc (points stay open): x;")
 
 
 def run_on(path: str, *command: object) -> subprocess.CompletedProcess[str]:
@@ -466,7 +469,7 @@ def test_a_class_waits_for_ispc(class_folder: Path, tmp_path: Path) -> None:
 
     code, said = run_class(without)
     assert code == EXIT_KIT, said
-    waits = "2 cannot be judged without ispc, points are open: uses, wrong"
+    waits = "2 submissions cannot be judged without ispc (points stay open): uses, wrong"
     before, _, after = said.partition("[1/7]")
     assert waits in before and waits in after and "5 of 7 graded" in after
     assert "--resume" in after.rpartition(waits)[2] and "no points yet: judging waits for ispc" in after

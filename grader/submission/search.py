@@ -308,7 +308,7 @@ def _nothing(wanted: str, others: list[str]) -> str:
     folder = next((name for name in others if PurePosixPath(name).name.casefold() == wanted.casefold()), None)
     if folder is not None:
         return f"{shown(folder)} is a folder without a {wanted} in it: hand in the file itself"
-    return f"no {wanted} in it, only {_listed(others)}"
+    return f"no {wanted} found, only {_listed(others)}"
 
 
 def _listed(names: Sequence[str]) -> str:

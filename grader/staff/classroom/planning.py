@@ -98,7 +98,7 @@ def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
     for name, tool in sorted(waits.items()):
         by_tool.setdefault(tool, []).append(name)
     return [
-        f"{len(names)} cannot be judged without {tool}, points are open: {shortened(names)}; "
+        f"{plural(len(names), 'submission')} cannot be judged without {tool} (points stay open): {shortened(names)}; "
         f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
         for tool, names in by_tool.items()
     ]
