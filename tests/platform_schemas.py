@@ -1,6 +1,4 @@
-"""Schemas of the results that platforms accept (from their documentation), and a validator.
-
-The module also has a submission's text that forges such results.
+"""Schemas of the results that platforms document, a validator, and a submission that forges such results.
 
 A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas. A key that
 ends in "?" may be absent; no other key is allowed.
@@ -83,10 +81,7 @@ MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "classroom50":
 
 
 def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
-    """Return a text for each place at which a JSON value differs from its schema; [] for a valid value.
-
-    `place` is the name of the value in these texts.
-    """
+    """Return a text for each place where a JSON value (named `place`) differs from its schema; [] for a valid value."""
     if isinstance(schema, dict):
         if not isinstance(value, dict):
             return [f"{place} is no object"]

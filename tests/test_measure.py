@@ -77,10 +77,7 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Return eight rounds on a busy machine. Each call takes 0.4 s of wall time and 0.1 s of CPU time.
-
-    The reference's calls run or sleep for `own_a` ms, the student's for `own_b` ms, and wait for a core otherwise.
-    """
+    """Return eight rounds on a busy machine: calls of 0.4 s run or sleep for `own_a` or `own_b` ms, and wait else."""
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -105,8 +102,7 @@ VERDICTS = [
     # On an unfit machine no part is slow. With these times, the part would be slow on a fit machine.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # CPU time decides serial parts: load during the student's calls does not make a part slow, and load during the
-    # reference's calls does not hide a slow part.
+    # CPU time decides serial parts: load neither makes a part slow nor hides a slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
     # A kernel that sleeps exceeds the limit on wall time. This limit does not apply if the reference, too, takes more
@@ -165,8 +161,7 @@ def test_a_verdict_agrees_with_its_interval(ratios: list[float], clock: str) -> 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        # A pass after six or seven rounds may have one round at or above the allowance. Then its interval includes the
-        # allowance.
+        # With six or seven rounds, a pass may have one at or above the allowance, which its interval then includes.
         outliers = sum(ratio >= timing.allowance for ratio in ratios)
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
@@ -184,8 +179,7 @@ def test_only_a_bias_makes_a_machine_unfit_not_noise() -> None:
 def test_the_interval_rank_is_the_largest_with_98_percent_coverage() -> None:
     for n in range(7, 61):
         assert coverage(n, interval_rank(n)) >= 0.98 > coverage(n, interval_rank(n) + 1), n
-    # The values for 24 rounds are from the cumulative binomial table for p = 1/2. With four values, the interval is
-    # their full range.
+    # For 24 rounds: from the binomial table for p = 1/2. With four values, the interval is their full range.
     assert (interval_rank(24), round(coverage(24, 6), 4), interval_rank(4)) == (6, 0.9934, 1)
     estimate = median_estimate([3.0, 1.0, 2.0, 9.0])
     assert (estimate.low, estimate.middle, estimate.high) == (1.0, 2.5, 9.0)
@@ -228,10 +222,7 @@ def test_noise_makes_no_false_fail_and_slow_kernels_are_found(noise: Noise, caug
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
-    """Measure with a reference of 100 ms, and return the Timing.
-
-    Append each call to `log`: "A" (reference) or "B" (student), in brackets for each pair of processes.
-    """
+    """Measure with a reference of 100 ms. Append each call to `log`: "A" or "B" (student), each pair in brackets."""
 
     def call(name: str, kernel: Callable[[], Sample]) -> Sample:
         log.append(name)
@@ -291,8 +282,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
-    # With only five rounds below the allowance, in which the reference's calls are slow, the verdict after the last
-    # round can still be "slow".
+    # With only five rounds below the allowance, with slow calls of the reference, the last verdict can still be "slow".
     torn[11] = 1.3
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
@@ -466,10 +456,7 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     limit = flops / 1e11
 
     def concluded(nothing: float, expert: float) -> ladder.Yardsticks:
-        """Return the ladder's ratios from three equal rounds.
-
-        An empty call takes `nothing` s, a call of the expert kernel `nothing` + `expert` s.
-        """
+        """Return ratios of three equal rounds. An empty call takes `nothing` s, the expert kernel `expert` s more."""
         calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
         return ladder._conclude([calls] * 3, flops, {**SHAPE, "N": 2000, "d": 32}, 1)

@@ -310,10 +310,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: Patch) -> None:
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to test a limit on cores")
 @pytest.mark.parametrize("cores", [1, None])
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: Patch) -> None:
-    """After the warm-up, all threads of both runners may run only on the part's cores.
-
-    Without a limit on cores, the threads are spread over as many cores as there are threads, or over all cores.
-    """
+    """After the warm-up, threads keep to the part's cores; without a limit, to as many cores as threads, or to all."""
     part = ASSIGNMENT.part("part3")
     part = replace(part, time=replace(part.time, cores=cores))
     allowed: list[set[int]] = []

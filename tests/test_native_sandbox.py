@@ -1,7 +1,4 @@
-"""Code in a native runner reaches nothing outside, in any tier.
-
-The program sandbox_probe.cpp tries to reach files, processes and rights, and prints the result of each attempt.
-"""
+"""Code in a native runner reaches nothing outside, in any tier: sandbox_probe.cpp tries files, processes and rights."""
 
 import os
 import re

@@ -72,8 +72,7 @@ FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
     "mse": lambda x: functional.mse_loss(x["X"], x["T"]),
     "cross_entropy": lambda x: functional.cross_entropy(x["X"], x["labels"]),
 }
-# PyTorch does not document which of several equal maxima it takes. So a separate test checks that the oracle expects
-# the first one.
+# PyTorch does not document which of equal maxima it takes: a separate test checks that the oracle takes the first.
 DRAWN = [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions if kind not in TIES]
 
 
@@ -190,8 +189,7 @@ def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # mse: wrong gradient. linear: the right gradient of a wrong forward function. mul: wrong forward function and
-        # gradient. relu: wrong gradient, and a forward function that crashes.
+        # Wrong: mse's gradient, linear's forward function, both of mul, relu's gradient (its forward one crashes).
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),
@@ -214,10 +212,7 @@ def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
-    """Judge mutations in one file. Return their diagnoses by "NAME: PART".
-
-    The mutations of EXCHANGED crash, the others return NaN.
-    """
+    """Judge mutations in one file. Return diagnoses by "NAME: PART". Those of EXCHANGED crash, others return NaN."""
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
     made.append(Mutation("no number", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"))
     for part, (first, second) in EXCHANGED.items():
@@ -239,10 +234,7 @@ def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[s
 
 
 def test_nan_is_explained_by_the_formula_of_the_part(found: dict[str, Diagnosis]) -> None:
-    """The message about NaN mentions exponentials if the part's formula has some.
-
-    It also does so without numbers, as messages after hidden cases are shown.
-    """
+    """A message about NaN mentions exponentials if the part's formula has some, also without numbers (hidden cases)."""
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
         assert "exponential" in student.numberless(found[name].message)
@@ -275,8 +267,7 @@ def test_the_fast_kernels_are_right() -> None:
         ("matmul", 2 * 105, 4 * (35 + 21), 4 * 15, False),
         ("matmul_backward", 4 * 105, 4 * (15 + 35 + 21 + 35 + 21), 4 * (35 + 21), True),
         ("linear_backward", 4 * 120 + 24, 4 * (24 + 30 + 20 + 30 + 20 + 4), 4 * (30 + 20 + 4), True),
-        # 3 x 3 filters on 3 x 3 images with a border of 1. Along an axis, the filter's three positions read 2 + 3 + 2
-        # numbers of the image: 7 * 7 = 49 in the plane.
+        # 3 x 3 filters, 3 x 3 images, border 1. Along an axis, they read 2 + 3 + 2 numbers: 7 * 7 = 49 in the plane.
         ("conv2d", 2 * (2 * 2 * 49), 4 * (18 + 18 + 2), 4 * 36, False),
         ("conv2d_backward", 4 * (2 * 2 * 49) + 36, 4 * (36 + 18 + 18 + 18 + 18 + 2), 4 * (18 + 18 + 2), True),
         # 2 x 2 windows on 6 planes of 5 x 4 numbers; an index has eight bytes.
@@ -299,10 +290,7 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Return a ladder with invented times of four rounds.
-
-    By the machine's limits, the operations take at least 2 ms, and moving the bytes takes at least `binds_ms` ms.
-    """
+    """Return a ladder of four invented rounds. The machine needs 2 ms for operations, `binds_ms` ms to move bytes."""
     limit = Limit(sources.Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")
@@ -335,10 +323,7 @@ measured = functools.cache(facts.measure)
 
 @pytest.fixture
 def few_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid making precompiled headers, each of which takes half a minute.
-
-    Pretend that torch is absent, use known facts of the machine, and only the first instruction-set level.
-    """
+    """Avoid precompiled headers (30 s each): no torch, known facts of the machine, only one instruction-set level."""
     monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
     monkeypatch.setattr(facts, "measure", measured)
     monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))

@@ -107,10 +107,7 @@ class Renamed:
 
 @pytest.fixture
 def train(start: operations.Start, data: digits.Data) -> Iterator[Train]:
-    """Yield a function that trains a network of NETWORKS and returns the Training.
-
-    Its argument `names` exchanges functions: in "function=other ...", `other` is called in place of `function`.
-    """
+    """Yield a function that trains a network. In its `names`, "function=other" calls `other` instead of `function`."""
     with ExitStack() as stack:
 
         def run(model: str, names: str = "", images: int = 64, **wishes: Any) -> Training:
@@ -154,13 +151,11 @@ DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
     ("linearBackward=linearLastBias", "layer 3 (linear)", "gradient of b"),
     ("reluBackward=reluByGradient", "layer 2 (relu)", "gradient of X"),
-    # Some elements are wrongly 0, but others are right: the message must not say that the gradient is 0 times the right
-    # one.
+    # Some elements are wrongly 0, others right: the message must not say that the gradient is 0 times the right one.
     ("reluBackward=reluInverted", "layer 2 (relu)", "gradient of X"),
     ("crossEntropyBackward=lossOfSum", "loss (cross entropy)", "gradient of the logits"),
     ("conv2dBackward=convUnturned", "layer 4 (conv2d)", "gradient of X"),
-    # The mistake shows only in a window whose two largest numbers are equal and above 0. The first batch has such a
-    # window.
+    # The mistake shows only in a window whose two largest numbers are equal and above 0. The first batch has one.
     ("maxpool2dForward=poolAndKeep maxpool2dBackward=poolAllTies", "layer 6 (maxpool2d)", "gradient of X"),
     ("sgdStep=stepUpwards", "update (sgd)", "parameter W of layer 1 (linear)"),
 ]
@@ -211,8 +206,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert "One thread and the judge had only 50 % of a core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
-    # The serial shares, computed by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by sum of (1 - 1/t)^2. T(t) is the
-    # time on t threads.
+    # Serial shares by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t) / sum of (1 - 1/t)^2, with T(t) the time on t threads.
     assert "fits mlp with a serial share of 0.2000" in found.law()
     assert "fit with a serial share of 0.1027." in found.law()
     rows = found.table().rows
@@ -323,10 +317,7 @@ def idx_bytes(array: Array) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write MNIST files of 12 training and 4 held-out images, and return their folder.
-
-    One file is compressed, and one has a name in MNIST's other style (with a dot in place of a hyphen).
-    """
+    """Write MNIST files of 12 training and 4 held-out images: one compressed, one with a dot for the name's hyphen."""
     drawn = digits.draw(16, 1)
     (tmp_path / IMAGES).write_bytes(idx_bytes(drawn.images[:12]))
     (tmp_path / LABELS).write_bytes(idx_bytes(drawn.labels[:12]))

@@ -147,10 +147,7 @@ def safe_softmax(x: Inputs) -> Tensor:
 
 
 def flash(x: Inputs, block: int) -> Tensor:
-    """Return flash attention in the published order of operations.
-
-    For each block of keys, O = (l * O + weights @ V) / l_new, with l the sum of the weights so far.
-    """
+    """Return flash attention in the published order: O = (l * O + weights @ V) / l_new, l the sum of weights so far."""
     out, li = torch.zeros_like(x["Q"]), torch.zeros(*x["Q"].shape[:3], 1)
     for start in range(0, x["K"].shape[2], block):
         weights = added_up(x["Q"], x["K"][:, :, start : start + block].mT).exp()
@@ -212,8 +209,7 @@ def test_draws_equal_torchs(seed: int) -> None:
         assert np.array_equal(ours.below(11, size), torch.randint(0, 11, size, generator=theirs).numpy())
     scaled = torch.rand(1000, generator=theirs).mul_(2 * 1.3).sub_(1.3)
     assert np.array_equal(ours.uniform((1000,), -1.3, 1.3), scaled.numpy())
-    # Drawing the first 5 numbers of a permutation uses as many random words as drawing all 97, so that later draws are
-    # the same.
+    # Drawing 5 numbers of a permutation uses as many random words as drawing all 97, so that later draws are the same.
     assert np.array_equal(ours.permutation(97, 5), torch.randperm(97, generator=theirs)[:5].numpy())
     assert np.array_equal(ours.words(4) & 0xFFFFFF, torch.rand(4, generator=theirs).numpy() * 2**24)
 

@@ -36,8 +36,7 @@ from grader.staff.classroom.worker import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has memfd_create and /proc")
 
-#: C++ functions for the runner. `forges` writes a forged reply without a payload to the pipe, and prevents the runner's
-#: own reply.
+#: C++ functions. `forges` writes a forged reply without a payload to the pipe, and prevents the runner's own reply.
 FUNCTIONS = (
     includes("cstdint stdexcept string thread unistd.h")
     + r"""

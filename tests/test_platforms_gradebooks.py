@@ -184,11 +184,7 @@ def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, exp
 
 
 def pieces(draw: random.Random, platform: str) -> Pieces:
-    """Make a random export of a gradebook.
-
-    Return its pieces of text, the indices of the pieces to fill in, the students, and the cells' expected contents
-    (None: unchanged).
-    """
+    """Return a random export's pieces, indices of pieces to fill in, students, and expected cells (None: unchanged)."""
     ending, quoted = draw.choice(["\n", "\r\n", "\r"]), draw.random() < 0.5
     on_canvas = platform == "canvas"
 

@@ -1,7 +1,4 @@
-"""Results in the platforms' formats are valid for any text, and contain only facts that are in feedback.txt, too.
-
-Gradescope's results are tested in full.
-"""
+"""Results in the platforms' formats are valid for any text, and contain only facts that are in feedback.txt, too."""
 
 import base64
 import io
@@ -154,9 +151,8 @@ def test_too_many_parts_for_a_platform_are_the_kits_fault() -> None:
 
 def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, str]]:
     """Publish a result as in a workflow. Return the printed text, the summary, and the outputs read by a runner."""
-    stream = io.StringIO()
     files = {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-    with redirect_stdout(stream), patch.dict(os.environ, files):
+    with redirect_stdout(io.StringIO()) as stream, patch.dict(os.environ, files):
         with github.muted():
             print("\n".join(HOSTILE).encode("utf-8", "replace").decode())
         github.publish(assignment(), judged, scored, SOURCES)

@@ -159,8 +159,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     known = {entry.submission_id: entry.identities for entry in ledger.read(acting.out).roster}
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
     assert known["hw1-stranger"] == ()
-    # A later run still knows the submissions' times and the students' identities. Rows of a gradebook match by number
-    # or by e-mail address.
+    # A later run still knows times and identities. Rows of a gradebook match by number or by e-mail address.
     assert "without a submission time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)

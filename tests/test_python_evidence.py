@@ -97,8 +97,7 @@ JOIN = (
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: BODY: a kernel that stores an expression of its indices (the placeholder). GIVE: a result that NumPy has computed,
-#: and a function `put` that returns its elements at given indices.
+#: BODY: a kernel that stores an expression of its indices. GIVE: NumPy's result, and `put`, which returns its elements.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -116,8 +115,7 @@ FILL = (
     "def put(t, *_):\n    t.handle.data[:] = r.astype(t.handle.data.dtype)\n    return t\n"
     "r = np.zeros(B := triton.next_power_of_2(n))\nr[:n] = work(a, b).ravel()\n{}\nfill[(1,)](c, n, {}, B=B)"
 ).format
-#: By name: the body of a `matmul` that is right, but whose result was not computed by a kernel. Text before § precedes
-#: the function.
+#: By name: the body of a right `matmul` whose result no kernel computed. Text before § precedes the function.
 NO_KERNEL = {
     # Regression tests: earlier versions of the kit missed these cheats.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",
@@ -736,8 +734,7 @@ def test_only_attributes_of_values_are_allowed() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: Steps of forged traces, by words of the refusal. ARGUMENTS has more forged traces: each value is the argument of the
-#: trace's only operator.
+#: Steps of forged traces, by words of the refusal. ARGUMENTS has arguments of the only operator of further traces.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],
@@ -775,8 +772,7 @@ def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path) -> None:
         refused("", player.play, text, [], of=replay.Unplayable)
 
 
-#: By expression of x (4 rows of 8 numbers): the number of elements that count as computed by its last operator (None:
-#: they do not count).
+#: By expression of x (4 rows of 8): number of elements that count as computed by its last operator, or None.
 WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
@@ -811,10 +807,7 @@ def test_operations_that_compute_are_counted(text: str, inference: bool, player:
 
 
 def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
-    """A replay lists torch's attention even if no input of the part reaches it.
-
-    The list that was recorded during the judged call is not enough, because a file can change it.
-    """
+    """A replay lists torch's attention even if no input reaches it, because a file can change the recorded list."""
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)

@@ -97,8 +97,7 @@ class TestVerdicts:
     @pytest.mark.parametrize(
         ("file", "old", "new", "verdict", "says"),
         [
-            # The adapters import a file only when they are called. A package that is missing then is reported as a
-            # compile error, not as a crash.
+            # The adapters import a file when they are called. A package missing then is a compile error, not a crash.
             ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
             ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
             ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),

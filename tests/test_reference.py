@@ -26,8 +26,7 @@ from labs.attention import cases, oracle
 from module_ref_stub import library as ref_library
 
 KERNELS = ("naive", "blocked", "fused", "flash")
-#: N a multiple of all tiles; a prime N, so that last tiles are incomplete; one row; tiles larger than N; N = 33, one
-#: more than the blocked kernel's tile.
+#: N a multiple of all tiles; a prime; one row; tiles larger than N; 33, one more than the blocked kernel's tile.
 SHAPES = (
     {"B": 1, "H": 2, "N": 64, "d": 32, "Br": 16, "Bc": 32, "threads": 4},
     {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 24, "Bc": 7, "threads": 3},
@@ -37,8 +36,7 @@ SHAPES = (
 )
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
 OFFERED = {f"gpt149_ref_{kernel}" for kernel in KERNELS}
-#: By library: its recipe, the function that builds it, some of its functions, prefixes of its symbols, and additional
-#: compiler flags.
+#: By library: its recipe, the function that builds it, some functions, symbol prefixes, and more compiler flags.
 LIBRARIES = {
     "reference": (ref_library.REFERENCE, ref_library.library_path, OFFERED, ("gpt149_ref_",), ()),
     "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_attention"},
@@ -49,10 +47,7 @@ ANY_SHAPE = strategies.fixed_dictionaries({name: strategies.integers(1, n) for n
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
-    """Call a reference kernel (one of KERNELS) and return O (B, H, N, d).
-
-    Workspace and output contain NaN before the call, because a kernel must not rely on zeros.
-    """
+    """Call a kernel of KERNELS. Return O (B, H, N, d). Memory holds NaN before: a kernel must not rely on zeros."""
     B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
     tiles = ((Br, d), (Bc, d), (Bc, d), (Br, Bc), (Br, Bc), (Br, d), (Br, d), (N,), (Br,), (Br,), (Br,))
     rows = {"fused": ((shape["threads"], N),), "flash": tiles}

@@ -66,8 +66,7 @@ def test_an_archives_bytes_depend_only_on_its_files(tmp_path: Path, monkeypatch:
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # To save time, build only one instruction-set level, without optimisation. Most causes of different bytes would
-    # also show in this build.
+    # To save time, build one instruction-set level without optimisation. Most causes of different bytes show here, too.
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     made = set()
     for folder in (tmp_path / "here", tmp_path / "or" / "there"):
@@ -452,7 +451,6 @@ CUDA_LINE = line_of("kernels.cu", "const float u =")
 #: A line with `//`, which does not begin a comment in Python.
 PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
 
-
 #: Secrets to put into the GPU assignment's handout, in the form of PLANTED.
 PLANTED_FOR_GPU = {
     "CUDA": ("README.md", CUDA_LINE, r":\d+ holds the solution, kernels.cu:\d+"),
@@ -591,10 +589,7 @@ def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
-    """Return Gradescope's results for a part: the part's own, and if `hidden` is not "", those of its hidden cases.
-
-    `is_open`: True if the part is unjudged. `hidden` is the status of the hidden cases.
-    """
+    """Return Gradescope's results for a part (unjudged if `is_open`), and its hidden cases if `hidden` is a status."""
     own = {"name": f"{name}: GELU{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
     unseen = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
     return [{**own, "output": "no GPU"}, *([{**unseen, "output": ""}] if hidden else [])]
@@ -614,8 +609,7 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-#: Gradescope's results of the starter and of the solution, and an expected text. In the first two rows, this is the end
-#: of the printed text, in the others a part of an error.
+#: Gradescope's results of the starter and of the solution; the end of the printed text (first two rows), or an error.
 LEFT_OPEN = {
     # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),

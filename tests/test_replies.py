@@ -48,10 +48,7 @@ def test_a_reply_is_parsed() -> None:
 
 @pytest.mark.parametrize(("code", "size"), [(15, 2), (0, 1), (5, 2), (7, 8)])
 def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> None:
-    """The inputs that follow an output in a reply are found for any output.
-
-    NumPy may lack the output's type (bfloat16), and its number of bytes may be odd.
-    """
+    """The inputs after an output in a reply are found even if NumPy lacks its type (bfloat16) or its size is odd."""
     sent, known = [np.array([1.5, 2.5], np.float32), np.arange(3)], code != 15
     for spoilt in (False, True):
         payload = bytearray(5 * size) + b"".join(each.tobytes() for each in sent)

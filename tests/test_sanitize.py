@@ -1,7 +1,4 @@
-"""Builds with sanitizers name the student's line. Programs with the stand-in for torch give the same results as torch.
-
-The stand-in is a small library with torch's interface, for builds without torch.
-"""
+"""Builds with sanitizers name the student's line. The stand-in for torch (a small library) gives the same results."""
 
 import re
 import shutil
@@ -271,10 +268,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """A student's file is compiled with the precompiled header; the kit's own sources are not.
-
-    The header defines the student's side of the C interface.
-    """
+    """A student's file takes the precompiled header (its side of the C interface); the kit's own sources do not."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and prepared.object.is_file()
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "the header is kept"

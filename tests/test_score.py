@@ -107,8 +107,7 @@ def test_a_single_hidden_case_does_not_decide_all_points() -> None:
     assert earned(both, "wrong", "a", "b", "c") == 0, "right on the published inputs alone"
     assert earned(part, "wrong", "a", "x") == pytest.approx(20 * 0.4 * 1 / 3, abs=0.006)
     assert earned(part, "wrong") == earned(replace(part, cases=(public[0], one)), "wrong") == 0
-    lone = replace(PUBLIC, parts=(part, both, replace(part, case_credit=0.0)))
-    assert lone.warnings == [
+    assert replace(PUBLIC, parts=(part, both, replace(part, case_credit=0.0))).warnings == [
         "part2: 'x' is the only hidden case with a weight, so it alone decides half of case_credit: add another case"
     ]
     assert not PUBLIC.warnings and not STAFF.warnings

@@ -99,10 +99,7 @@ def test_a_right_output_refutes_a_mistake() -> None:
 
 @pytest.mark.parametrize("function", some(["safeSoftmax", "onlineSoftmax"], 2))
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
-    """If all three parts run one loop, parts 2 and 3 get the flag for the same work as part 1.
-
-    Equal outputs of parts 2 and 3 are not flagged, because honest kernels such as the master's have them, too.
-    """
+    """If all parts run one loop, 2 and 3 are flagged; their equal outputs are not, as honest kernels have them, too."""
     first, last = place(SOURCE, function)
     text, one = SOURCE, SOURCE[first:last]
     for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):
@@ -208,10 +205,7 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", []), ("", [])])
 def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) -> None:
-    """The message names the inputs `unread`, whose values do not change the output.
-
-    The kernel reads the input `used` in place of l2, or does not read any input if `used` is "".
-    """
+    """The message names the inputs that change no output. The kernel reads `used` in place of l2 ("": no input)."""
     (part,) = (part for part in ASSIGNMENT.parts if part.id == "merge")
     case = next(case for case in part.cases if case.distribution == "partials")
     shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}

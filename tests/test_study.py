@@ -385,10 +385,7 @@ def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traff
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
-    """Return the traffic of a simple simulation of a cache: a set is a list of lines, the last used line at its end.
-
-    `lines` is the number of lines in the cache, `ways` the number in a set (0: all).
-    """
+    """Simulate a cache of `lines` lines in sets of `ways` (0: all). A set is a list, its last used line at the end."""
     per_set = ways or lines
     sets: list[list[int]] = [[] for _ in range(lines // per_set)]
     dirty: set[int] = set()
@@ -413,10 +410,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
-    """Compare the simulator with `naive` on random sequences of consecutive, equal and distant indices.
-
-    All indices are valid at N = d = 16.
-    """
+    """Compare the simulator with `naive` on random sequences of consecutive, equal and distant indices (N = d = 16)."""
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0
@@ -431,10 +425,7 @@ def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:
-    """Yield part 2's memory accesses for the scores S with tiles of T. An access is "r" or "w", and an index.
-
-    The matrices Q, K, V, O and S follow each other in memory, and each begins a new cache line.
-    """
+    """Yield accesses ("r" or "w", index) for part 2's S with tiles of T. Q, K, V, O, S each begin a new cache line."""
     K, S = (matrix * -(-N * d // 16) * 16 for matrix in (1, 4))
     for i0 in range(0, N, T):
         for j0 in range(0, N, T):

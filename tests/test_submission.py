@@ -585,8 +585,7 @@ def pax(record: bytes) -> bytes:
 
 def large_dictionary() -> bytes:
     packed = bytearray(lzma.compress(tar_bytes(FILES), preset=0))
-    # The block header begins at byte 12. Its bytes are: size of the header, flags, filter, size of the filter's
-    # properties, dictionary size.
+    # The block header, from byte 12: its size, flags, filter, size of the filter's properties, dictionary size.
     header_bytes = (packed[12] + 1) * 4
     packed[12 + 4] = 36  # 1 GiB
     checked = bytes(packed[12 : 12 + header_bytes - 4])

@@ -306,10 +306,7 @@ class Stage:
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
-        """Return the prompt (B, length) continued by `new` tokens, (B, length + new), computed by PyTorch.
-
-        For each new token, PyTorch computes attention over the whole text again, without a cache.
-        """
+        """Return the prompt and `new` tokens, (B, length + new), with PyTorch's attention over all of it each time."""
         sampler, tokens = Sampler(len(prompt), 5, temperature), prompt
         with torch.inference_mode():
             for _ in range(new):
@@ -395,10 +392,7 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: float, spread: float) -> None:
-    """Attention merged from chunks of `most` keys equals attention over all keys in the window.
-
-    Test a text of `most` + 1 keys, and all longer texts of `keys` - `window` - `most` to `keys` keys.
-    """
+    """Attention merged from chunks of `most` keys equals attention over all keys in the window, for many lengths."""
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)

@@ -31,8 +31,7 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. In the other tiers only
-#: the threats in CONFINED are tested.
+#: Tiers for all threats: the strongest, and the strongest without namespaces. The others test only CONFINED.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
@@ -71,9 +70,8 @@ def confinements() -> Iterator[Confinements]:
 def cases() -> Iterator[ParameterSet]:
     """Yield (sandbox, submission, True for the profiler's table) for the threats that are tested in each tier.
 
-    Every submission is tested with the profiler's table, which needs a runner with torch. In the strongest tier and in
-    D, submissions that do not attack such a runner are also tested without the table. The fast tests are these and, in
-    the same two tiers, the submissions that attack a runner with torch.
+    Every submission is tested with the table, which needs a runner with torch. In the strongest tier and in D, those
+    that do not attack such a runner are also tested without. The fast tests are these, and the others in these tiers.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")

@@ -40,10 +40,7 @@ CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
 
 
 class Fault(NamedTuple):
-    """A fault to plant, its verdict, and a part of the message.
-
-    `edit` has statements for the beginning of a kernel, or (old, new) texts of the whole file.
-    """
+    """A fault (a kernel's first statements, or (old, new) texts of the file), its verdict and a part of the message."""
 
     name: str
     verdict: str
@@ -54,8 +51,7 @@ class Fault(NamedTuple):
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: copies between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
-#: Each list becomes one source, with its first fault in part 1, its second in part 2 and so on. A fault that stops all
-#: parts has its own source.
+#: Each list becomes one source: its first fault is in part 1, and so on. A fault that stops all parts is alone.
 QUICK = [
     [
         Fault("missing function", "missing", "not exported", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
@@ -103,8 +99,7 @@ def run(*arguments: object, source: Path | None = None) -> subprocess.CompletedP
 
 def run_here(*arguments: object, source: Path = ROOT / "module.cpp") -> tuple[int, str]:
     """Run the student's command in this process. Return its exit code and what it prints."""
-    said = io.StringIO()
-    with redirect_stdout(said):
+    with redirect_stdout(io.StringIO()) as said:
         return gpt149.run([*map(str, arguments), "--module", str(source)]), said.getvalue()
 
 

@@ -91,10 +91,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Judge sources in a process that first executes the script `torch`. Return results by name.
-
-    `table`: True to make the profiler's table.
-    """
+    """Judge in a process that first runs `torch`, with the profiler's table if `table`. Return results by name."""
     put(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
@@ -111,10 +108,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("torch", "table"), WITHOUT, ids=["not imported", "absent", "with the table"])
 def test_a_python_without_torch_judges(torch: str, table: bool, master: str, tmp_path: Path) -> None:
-    """Judging works if torch is not imported, or is absent.
-
-    Without torch, the kit's headers are compiled for C++17, which takes long: this case is in the full tier.
-    """
+    """Judging works if torch is not imported, or absent (full tier: headers for C++17 take long to compile)."""
     small = keeping(master, "myNaiveAttention")
     wrong = (SCALED, SWAPPED, TYPED) if table else (SCALED,)
     sources = {mutation.name: edited(small, mutation, kernels) for mutation in wrong}

@@ -102,10 +102,7 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: Patch) -> Iterator[list[PartResult]]:
-    """Grade a student's slow kernel. Yield a list of results for the fixture's user to fill.
-
-    Each time an appeal judges the slow kernel, it takes the next result of the last part from this list.
-    """
+    """Grade a student's slow kernel. Yield a list from which each judging in an appeal takes the last part's result."""
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []
@@ -290,10 +287,7 @@ def run_on(day: int) -> Run:
 
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
-    """Write results of two runs, on days 1 and 4.
-
-    In the second run, cyd is flagged and dee is wrong. eve was right before and is wrong. fay has left the roster.
-    """
+    """Write results of runs on days 1 and 4. On day 4, cyd is flagged, dee wrong, eve no longer right, and fay gone."""
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
     wrong = {"verdicts": {"part1": "wrong"}}
     first = [record("ada", 1.30, 1), record("bob", 1.0, 1), record("eve", 0.5, 1)]

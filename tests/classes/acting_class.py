@@ -1,7 +1,4 @@
-"""Helpers that grade a class with a fake evaluator (`acting_worker.py`), and helpers that make ledger entries.
-
-All other code that grades the class is the kit's.
-"""
+"""Helpers that grade a class with the kit and a fake evaluator (`acting_worker.py`), or make ledger entries."""
 
 import csv
 import io
@@ -67,11 +64,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def judge(wanted: dict[str, Any], stream: TextIO) -> int:
-    """Grade a class, print to `stream`, and return the exit code.
-
-    `wanted` has fields of `RunOptions`, and other settings of the test. Its key "prepared" has Python code that is
-    executed first.
-    """
+    """Grade a class with options and settings `wanted`, after its Python code "prepared". Return the exit code."""
     exec(wanted.pop("prepared", ""))
     named = ("submissions", "out", "config", "manual", "submitted", "calibration")
     paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
@@ -115,10 +108,7 @@ class Class:
             self.add(name, *lines.splitlines())
 
     def asked(self, wanted: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:
-        """Return the arguments of the function `judge`, and the environment variables of the process that calls it.
-
-        `wanted` has arguments that differ from the defaults, such as the number of workers (1).
-        """
+        """Return the arguments of `judge` (defaults, and `wanted`), and its process's environment variables."""
         asked = {"workers": 1, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have other user ids, so they could not open temporary files in pytest's folders.
@@ -151,14 +141,12 @@ class Class:
 
     def report(self, manual: Path | None = None) -> str:
         """Write the reports anew, in this process. Return what is printed. Raises UsageError."""
-        said = io.StringIO()
-        with redirect_stdout(said):
+        with redirect_stdout(io.StringIO()) as said:
             gradebook.report(self.out, manual)
         return said.getvalue()
 
     def show(self, name: str) -> str:
-        said = io.StringIO()
-        with redirect_stdout(said):
+        with redirect_stdout(io.StringIO()) as said:
             gradebook.show(self.out, name, None)
         return said.getvalue()
 

@@ -25,8 +25,7 @@ SLOWEST_S = 20.0
 MOST_GROWTH, NOISE_S, MOST_ROUNDS = 10.0, 0.05, 8
 PREFIX = "gpt149-fuzz-"
 
-NUMBERS = (0, 1, -1, 127, 128, 255, 65279, 65280, 65535)
-NUMBERS += (1 << 31, (1 << 32) - 1, 1 << 53, 1 << 63, (1 << 64) - 1)
+NUMBERS = (0, 1, -1, 127, 128, 255, 65279, 65280, 65535, 1 << 31, 2**32 - 1, 1 << 53, 1 << 63, 2**64 - 1)
 KINDS = ("bits", "cut", "remove", "splice", "repeat", "digits", "bytes", "nest", "word", "word")
 BRACKETS = (b"[", b"{", b"(", b"<", b'{"a":', b"/*", b'R"(', b"I", b"N")
 Patterns = dict[str, Callable[[int], bytes]]
@@ -111,10 +110,7 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
 
 
 def fuzz(reader: Reader, count: int) -> list[bool]:
-    """Read mutated inputs. Return, for each input, True if the reader refused it with an allowed error.
-
-    Raises AssertionError for other errors and for a reader that is too slow.
-    """
+    """Return True for each refused mutated input. Raise AssertionError for other errors or a slow reader."""
     inputs = enumerate(mutated(reader, count // reader.cost))
     return [_read(reader, data, f"input {number} of seed {SEED}")[1] for number, data in inputs]
 
@@ -140,10 +136,7 @@ def growth(reader: Reader, pattern: str) -> None:
 
 
 def _read(reader: Reader, data: bytes, what: str) -> tuple[float, bool]:
-    """Read the data. Return the CPU seconds used, and True if the reader raised an allowed error.
-
-    Raises AssertionError if it raises another error or uses more than SLOWEST_S. `what` describes the data.
-    """
+    """Read data, described by `what`. Return CPU seconds and True if refused. Raise AssertionError as `fuzz` does."""
     started_s, refused = _cpu_s(), False
     # The timer counts CPU time, so that other programs do not disturb it.
     before = signal.signal(signal.SIGVTALRM, _too_slow)

@@ -1,7 +1,4 @@
-"""Every reader of untrusted bytes raises only its documented errors, and its time grows linearly with the size.
-
-The readers read foreign files or a submission's output, or make texts for people.
-"""
+"""Readers of foreign files and of a submission's output raise only documented errors. Their time grows linearly."""
 
 import csv
 import io
@@ -201,7 +198,6 @@ READERS = (
     ),
 )  # fmt: skip
 
-
 MASTER = (ROOT / "module.cpp").read_text()
 STARTER = regions.strip_solution(MASTER)
 TEMPLATE = ROOT / "writeup_template.md"
@@ -354,8 +350,7 @@ RESULT_PATTERNS = {
 
 ERRORS = (errors.UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
-#: Test with few mutated inputs, because each comparison takes 0.1 s, and with small patterns, because a source is read
-#: only up to `tokens.MOST_TOKENS` tokens.
+#: Few mutated inputs: a comparison takes 0.1 s. Small patterns: at most `tokens.MOST_TOKENS` tokens are read.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS += (
     Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
@@ -366,7 +361,6 @@ READERS += (
     Reader("result.json for similar", in_file(read_result, "r"), [RESULT], (), RESULT_WORDS, RESULT_PATTERNS),
     Reader("printed text", print_text, (_answered(), *CELLS), (), WRITEUP_WORDS, WRITEUP_PATTERNS),
 )
-
 
 PUBLISHED = published().encode()
 MASTER_FILE = ROOT / "module.cpp"

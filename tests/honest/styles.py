@@ -22,8 +22,7 @@ class Style:
     product: Literal["columns", "rows"] = "columns"
     #: Number of nested loops whose iterations OpenMP divides among threads.
     collapse: Literal[2, 3] = 3
-    #: Part 3's memory for a row of weights: the published `temp.index`, a row of a copy of temp, or a vector made in
-    #: the loop.
+    #: Part 3's row of weights: the published `temp.index`, a row of a copy of temp, or a vector made in the loop.
     row: Literal["index", "copied", "local"] = "index"
     #: Order of part 2's loops over tiles, outermost first: i rows, j columns of the product, k the summed index.
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
@@ -197,10 +196,7 @@ class _Writer:
         return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
 
     def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
-        """Return a C++ loop over the index `column`: it sums `product` over the index `summed`, then runs `store`.
-
-        The two indices are j and k, in either order. j ends at `keys`, k ends at d.
-        """
+        """Return a loop over `column`: sum `product` over `summed`, then `store`. j ends at `keys`, k at d."""
         limits = {"j": keys, "k": "d"}
         return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{
                     float sum = 0.f;
@@ -215,10 +211,7 @@ class _Writer:
         return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
-        """Return loops over tiles, in the style's order. They add `product` to sums that start at `begun`, and `store`.
-
-        The sums run over the index `summed`, for each row i and each value of the index `column`.
-        """
+        """Return loops over tiles. For each i and `column`, add `product` over `summed` to `begun`, and `store`."""
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
         names = map(starts.get, self.style.tiles)
         first, second, third = (f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})" for v in names)
@@ -240,11 +233,7 @@ class _Writer:
                     }}"""
 
     def softmax(self, largest: str, score: str, keep: str, divide: str) -> str:
-        """Return code that computes the weights of row i from its scores.
-
-        `largest` declares the row's maximum, `score` is the expression of a score, and `keep` stores a weight e.
-        `divide` is the body of a loop over j that divides the weights.
-        """
+        """Return row i's softmax in C++. `largest` declares the maximum, `keep` stores e, `divide` divides weights."""
         maximum, subtracted = "", ""
         if self.style.maximum:
             subtracted = " - largest"
@@ -285,10 +274,7 @@ class _Writer:
                 }}"""
 
     def function(self, name: str, buffers: str, sizes: str, copies: str, body: str, pragma: str = "") -> str:
-        """Return the C++ function of a part. `body` computes one head; `copies` is code before the loops over heads.
-
-        `buffers` and `sizes` are parameters of the function.
-        """
+        """Return a part's C++ function. `body` computes a head; `copies` goes before the loops over heads."""
         return f"""
 torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {buffers},
                      {sizes}int B, int H, int N, int d) {{
@@ -328,10 +314,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
 
     def values(self, weight: str, scaled: str) -> str:
-        """Return code that computes row i of O. `weight` is the expression of key j's weight.
-
-        `scaled` is code that divides a value, or "".
-        """
+        """Return code for row i of O: `weight` is key j's weight, `scaled` divides a value, or is ""."""
         if self.style.product == "rows":
             return f"""for (int j = 0; j < N; j++) {{
                     float weight = {weight}{scaled};

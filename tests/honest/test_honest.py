@@ -1,7 +1,4 @@
-"""Honest kernels in the published style, as several authors write them: each part is right and fast enough.
-
-At full sizes these tests would take too long: docs/measurements.md has the results of a measurement.
-"""
+"""Honest kernels in the published style are right and fast enough (full sizes: see docs/measurements.md)."""
 
 import dataclasses
 import math

@@ -1,10 +1,8 @@
 """Generates submissions of independent authors, by random choices among the many small choices that people make.
 
-Most loops of two authors are similar although neither copied. The functions at the end change a submission in the ways
-in which people hide a copy.
-
-Notation in the texts below: `⟦a¦b⟧` is a choice between a and b. `Q[i][k]` is an element of a tensor or matrix, which
-each author reads in a different way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.
+Most loops of two authors are similar although neither copied. The last functions hide a copy as people do.
+Notation: `⟦a¦b⟧` is a choice between a and b. `Q[i][k]` is an element of a tensor or matrix, which each author reads in
+a different way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.
 """
 
 import random
@@ -169,11 +167,10 @@ class Author:
         return "".join(f"for (i < N) {{ {piece} }} " for piece in pieces)
 
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
-        """Return three pieces of code, which compute the scores, the softmax and the output of a row.
+        """Return three pieces of code, which compute the scores, the softmax and the output of a row of weights.
 
-        `matrix` and `name` are the matrix and the index of the row of weights. `fused`: True to compute the softmax's
-        sum in the loop of the scores. `divided`: True to divide the weights by their sum, False to divide O, None for
-        a random choice.
+        `matrix` and `name` are the row's matrix and index. `fused`: True to sum in the loop of the scores. `divided`:
+        True to divide the weights by their sum, False to divide O, None for a random choice.
         """
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
@@ -188,10 +185,7 @@ class Author:
         return self.heads(str(self.pick(together, apart, apart)))
 
     def tiles(self, order: str, body: str) -> str:
-        """Return nested loops over tiles, and inside them loops over a tile's elements, around the body.
-
-        `order` has the letters of the indices, such as "ijk", outermost first.
-        """
+        """Return loops over tiles and over their elements, around the body, in the order of indices such as "ijk"."""
         tile, early = self.pick("TILE_SIZE", "T", "16"), self.pick(True, False)
         limits = {name: f"MIN({name}0 + {tile}, {end})" for name, end in zip("ijk", "NNd", strict=True)}
         for name in reversed(order):

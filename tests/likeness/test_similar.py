@@ -141,10 +141,7 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
 
 
 def result(code: str = "k_transposed", **digests: str | None) -> dict[str, object]:
-    """Return a result. `digests` has the digest of the wrong output by case (None: the output is right).
-
-    Cases whose names contain an "h" are hidden.
-    """
+    """Return a result. `digests`: the wrong output's digest by case (None: right). Cases with an "h" are hidden."""
     cases = [
         {"name": name, "ok": out is None, "hidden": "h" in name, "output_sha256": out, "diagnosis": None}
         for name, out in digests.items()
@@ -161,8 +158,7 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     (group,) = groups(anna=same, bert=same, carl=once)
     assert group.members == ("anna", "bert") and group.cases == ("h1", "h2") and group.hidden
     assert group.words == "<k_transposed>"
-    # Students do not form a group by right outputs, by equal outputs on only one input, or by outputs that were not
-    # written.
+    # Right outputs, equal outputs on only one input, or outputs that were not written do not make a group.
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
     public_alone, other = (result(h1=digest, x="aa", y="bb") for digest in ("p1", "q1"))

@@ -35,8 +35,7 @@ from grader.study import race
 from grader.study.standalone import Ran, Unsuitable, build_program, ran
 from labs.attention import cases, kernels, oracle
 
-#: Template of ten files in the style of the published starter: ten ways to write part 3, one of them with a data race.
-#: They differ in how elements are accessed and in the loop.
+#: Template of ten files in the published style: ten ways to access elements and write part 3's loop, one with a race.
 FRAME = f"{INCLUDES}@headers@\n@accessors@{FORMAT_TENSOR}@helpers@\n@kernel@"
 KERNEL = """\
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
@@ -281,10 +280,7 @@ SOURCES = {name: written.text for name, written in WRITTEN.items()}
 
 
 def together(names: Iterable[str]) -> str:
-    """Return one file with these kernels of SOURCES, each exported by its name.
-
-    Compiling ten separate files would take minutes.
-    """
+    """Return one file with these kernels of SOURCES, exported by their names. Ten separate files would take minutes."""
     headers: list[str] = []
     kernels, bindings = "", ""
     for name in names:
@@ -531,10 +527,7 @@ def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None
 
 @needs_delays
 def test_an_initialiser_cannot_make_timers(tmp_path: Path) -> None:
-    """A static initialiser that tries to make 99 timers gets none.
-
-    Linux limits the timers of all processes of a user: if one runner made many, other runners could not make theirs.
-    """
+    """A static initialiser makes none of 99 timers: Linux limits a user's timers, and other runners need some, too."""
     make = "!syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id)"
     take = f"for (int k = 0, id; k < 99; k++) taken += {make};"
     text = includes("ctime sys/syscall.h unistd.h")
@@ -570,8 +563,7 @@ def test_a_race_at_the_timed_size_only_is_wrong(master: str, tmp_path: Path) -> 
 
 def test_delayed_calls_vary_in_position_and_count_own_time_only() -> None:
     assert {TimedInputs(None, 149).place(count) for count in range(20)} == {0, 1, 2}  # type: ignore[arg-type]
-    # If eight programs share a core, a call of 10 ms takes 80 ms. So CPU time is used; otherwise the search for
-    # races would end too early.
+    # CPU time counts: if eight programs share a core, a call of 10 ms takes 80 ms, and the search would end too early.
     assert correctness.met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
     assert correctness.met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
     assert correctness.met_s(Call("ok", wall_s=0.08)) == 0.08

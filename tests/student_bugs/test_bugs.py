@@ -1,8 +1,7 @@
 """For every bug of the table, the message names the line of the mistake, and no wrong place.
 
-The bugs are typical of students, and were not used when the suspects were written. A bug is a set of edits of the
-master source, or of a file in the published style (tests/honest/styles.py). A mark in an edit shows the line of the
-mistake, or the loop where a missing statement belongs. Marks are removed before compiling.
+The bugs are typical of students, and were not used when the suspects were written: edits of the master or of a file in
+the published style. A mark (removed before compiling) is at the mistake, or the loop where a statement is missing.
 """
 
 import re
@@ -28,10 +27,7 @@ MARK = "/*!*/"
 
 @dataclass(frozen=True)
 class Bug:
-    """One mistake. `edits` put it into the function of `part`; other functions stay right.
-
-    `kind` names the kind of mistake. Bugs of the kinds "race", "outside" and "crash" are tested in a special way.
-    """
+    """One mistake of a `kind`, put into `part` by `edits`. Kinds "race", "outside" and "crash" have their own tests."""
 
     name: str
     part: str

@@ -1,7 +1,4 @@
-"""Judge the wrong kernels and the right variants of the main assignment, and print the result of each.
-
-Call it from the project's folder: `PYTHONPATH=.:tests python tests/wrong/family.py`.
-"""
+"""Print results of the wrong kernels and right variants: `PYTHONPATH=.:tests python tests/wrong/family.py`."""
 
 import functools
 import sys
@@ -84,8 +81,7 @@ Answers = list[tuple[Mutation, dict[str, Answer]]]
 def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
     """Return, for each attention kernel of a group, its outputs by case name, up to the first call that fails.
 
-    Kernels are called only on public cases that set a shape. Cases of the default shape have no incomplete tiles, so
-    they distinguish fewer mistakes.
+    Only public cases that set a shape are called: in those of the default shape, no tile is incomplete.
     """
     course, source = loading.load(places.PUBLIC_CONFIG), write(group, folder)
     options = Options(shape=SHAPE, timing=False)

@@ -1,7 +1,4 @@
-"""Functions that make the tables of wrong and right kernels. A kernel's name begins with its part: "p1 ..." is part 1.
-
-WRONG[k] and RIGHT[k] make a kernel of part k + 1.
-"""
+"""Functions that make kernels. WRONG[k] and RIGHT[k] make one of part k + 1; names begin with the part ("p1 ...")."""
 
 from functools import partial
 

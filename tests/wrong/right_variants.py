@@ -18,8 +18,7 @@ SAFE_ROW = (
     (EXP, f"std::exp({QK_T} - largest)"),
 )  # fmt: skip
 
-#: Attention with pointers. Placeholder: WORKSPACE, the part's vector that holds a row of weights. p is the offset of a
-#: head.
+#: Attention with pointers. WORKSPACE: the part's vector that holds a row of weights. p is the offset of a head.
 WITH_POINTERS = """
     for (int p = 0; p < B * H * N * d; p += N * d) {
         const float *q = Q.data() + p, *k = K.data() + p, *v = V.data() + p;

@@ -34,18 +34,14 @@ RIGHT_GROUPS = [SOME_RIGHT, *groups([mutation for mutation in RIGHT if mutation 
 
 
 def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
-    """Return parameters for `parametrize`. A group's test id names all its kernels.
-
-    The fast tier runs the first `quick` groups, the full tier all.
-    """
+    """Return parameters whose ids name a group's kernels. Groups after the first `quick` run only in the full tier."""
     marks = [[pytest.mark.full] * (at >= quick) for at in range(len(groups))]
     names = [",".join(mutation.name.replace(" ", "_") for mutation in group) for group in groups]
     rows = zip(groups, marks, names, strict=True)
     return [pytest.param(group, marks=mark, id=name) for group, mark, name in rows]
 
 
-# The fast tier leaves out the last group of QUICK, which needs a runner with torch. The softmax lab tests a kernel with
-# the same code in the fast tier.
+# The fast tier leaves out QUICK's last group, which needs a runner with torch: the softmax lab tests the same code.
 @pytest.mark.parametrize("group", in_tiers(GROUPS, len(QUICK) - 1))
 def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path):
@@ -58,10 +54,7 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """A message names the suspects (possible mistakes) that explain all outputs with an explanation.
-
-    If there are more than three, it names at least three.
-    """
+    """A message names the suspects (possible mistakes) that fit all outputs with an explanation, or at least three."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
@@ -107,10 +100,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
 
 
 def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
-    """Return True if two kernels give equal outputs, up to twice the error budget, where either of them is wrong.
-
-    `some` and `others` have their outputs by case name.
-    """
+    """Return True if two kernels' outputs, by case name, agree up to twice the error budget where either is wrong."""
     pairs = [(some[name], others[name]) for name in some.keys() & others.keys()]
     wrong = [pair for pair in pairs if not all(answer.is_right for answer in pair)]
     expected = [Expected(a.output.astype(float), 2 * a.expected.tolerance) for a, _ in wrong]

@@ -40,8 +40,7 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Statements whose `row` is the row's index in the matrix. The mistakes below use `i`, its index in the tile. (Li has
-#: one element for each row of a tile.)
+#: Statements for `row`, the index in the matrix. The mistakes below use `i`, the index in the tile, as for Li.
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))

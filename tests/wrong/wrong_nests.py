@@ -64,10 +64,7 @@ CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
 
 
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
-    """Return kernels of a part with a wrong order of loops.
-
-    `scores` and `product` are the part's loops that compute QK^T and the product with V. QK_t has room for one head.
-    """
+    """Return kernels whose loops `scores` (QK^T, room for one head) and `product` (with V) are in a wrong order."""
     plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
     weights = plain + SOFTMAX
     of_first_batch = weights.replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,")

@@ -1,7 +1,6 @@
-"""A lab for tests that differs from attention.
+"""A lab for tests that differs from attention. The staff's solution, mixed.cpp, is also the reference.
 
-Its inputs are matrices (R, C). Its outputs have one to three axes, or are written in place, and are ints or floats. The
-size `pad` may be 0. The staff's solution, mixed.cpp, is also the reference.
+Inputs are matrices (R, C). Outputs are ints or floats with one to three axes, or in place. The size `pad` may be 0.
 """
 
 from __future__ import annotations
