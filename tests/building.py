@@ -67,11 +67,7 @@ def loaded(made: Build) -> runner.StudentObject:
 
 
 def call(of: runner.StudentObject, name: str, *values: object) -> object:
-    """Call a function of a student's object. Raises CallFailed if it throws.
-
-    Return a number as it is, and a vector or tensor as (sizes, flat list). For any other result, return the number of
-    its kind (`runner.KIND_VOID` and so on).
-    """
+    """Call a student's function. Return its number or (sizes, elements), or else its result's kind (`KIND_...`)."""
     invocation = of.prepare(name, list(values))
     result = invocation()
     value: object = result.number if result.kind == 1 else result.kind
@@ -127,9 +123,6 @@ class Both:
         return self.host.spawn(self.program, threads=threads, **options)
 
     def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[session.Session]:
-        """Yield a session with a runner that has torch, then one with a native runner.
-
-        A runner starts when the caller requests its session from the iterator, so the two need not run together.
-        """
+        """Yield a session with torch, then a native one. Each starts when requested, so the two need not overlap."""
         yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
         yield self.native(threads=threads, **options)

@@ -48,21 +48,14 @@ def assignment() -> records.Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a timing of `ratio` x 160 ms (the reference takes 160 ms).
-
-    `slow`: True for the verdict "slow". `graded`: False for a time that does not count for the grade.
-    """
+    """Return a timing of `ratio` x 160 ms. `slow` sets the verdict. `graded`: True if it counts for the grade."""
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)
 
 
 def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> tuple[CaseResult, ...]:
-    """Return the results of six public cases, and of a hidden case unless `hidden` is False.
-
-    If `wrong` is set, three public cases are wrong and have this diagnosis code. `hidden_wrong`: True if the hidden
-    case is wrong.
-    """
+    """Return six public cases, three of them with the diagnosis code `wrong` if set, and a hidden case if `hidden`."""
     right = [CaseResult(name, dict(SHAPE), True, 3e-6) for name in NAMES]
     unseen = CaseResult(SECRET_NAME, dict(SECRET_SHAPE), True, 1e-6, hidden=True)
     if wrong:

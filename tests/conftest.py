@@ -60,10 +60,7 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Return the argument's name as the test id of a value of bytes, else None for pytest's own id.
-
-    The bytes may differ between parallel workers, but test ids must not.
-    """
+    """Return the argument's name as the id of bytes, which may differ between workers. None: pytest's own id."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -74,8 +71,7 @@ Key = Callable[[T], Hashable]
 def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[ParameterSet]:
     """Return parameters for `parametrize`: the fast tier runs the first value of each key, the full tier all values.
 
-    `key` maps a value to the behaviour that it tests, `name` maps a value to its test id. A value that is a tuple
-    stands for several arguments of the test.
+    `key` maps a value to the behaviour that it tests, `name` to its test id. A tuple is several arguments of the test.
     """
     seen: set[Hashable] = set()
     found = []
@@ -108,8 +104,7 @@ Made = Sequence[Mutation]
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
     """Return parameters for `parametrize`, each a list of at most `most` kernels that are judged in one file.
 
-    The full tier runs all kernels in `made`, the fast tier only the first one of each key. The fast tier also omits
-    keys that kernels in `elsewhere` have: another lab tests these keys at less cost.
+    The full tier runs all, the fast tier the first kernel of each key that is not tested `elsewhere` at less cost.
     """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
@@ -142,10 +137,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def failed_explanations() -> Iterator[list[Flag]]:
-    """Fail a test in which explaining a result raised an exception.
-
-    Tests that provoke such exceptions clear the yielded list of flags.
-    """
+    """Fail a test in which an explanation raised an exception. Tests that provoke one clear the yielded list."""
     failed: list[Flag] = []
     flags = explanation_errors.flags
 
@@ -251,10 +243,7 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 def python(
     *words: Any, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, code: Any = None, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run Python with the arguments `words` and the additional environment variables `more`. Return the ended process.
-
-    `text`: False to read its output as bytes. `code`: required exit code (None: any).
-    """
+    """Run Python with arguments `words` and environment variables `more`. `code`: required exit code (None: any)."""
     given = {**os.environ, **{name: str(value) for name, value in more.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     ended = subprocess.run([sys.executable, *map(str, words)], cwd=folder, env=given, **options)

@@ -104,10 +104,7 @@ def _end(count: int, listing_bytes: int, offset: int, comment: bytes = b"") -> b
 
 
 def zip_bytes(*entries: Entry, comment: bytes = b"", count: int | None = None, listing_lie: int = 0) -> bytes:
-    """Return a zip of these entries. `count` replaces the number of entries in the record at the end of the zip.
-
-    `listing_lie` is added to the size of the central directory in that record.
-    """
+    """Return a zip of these entries. `count` replaces their number; `listing_lie` is added to the listing's size."""
 
     def given(value: int | None, otherwise: int) -> int:
         return otherwise if value is None else value

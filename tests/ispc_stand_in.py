@@ -43,10 +43,9 @@ INCLUDE = '#include "module_ispc.h"\n'
 
 
 def on_the_path(text: str) -> str:
-    """Write the script `text` as a program `ispc`. Return a PATH that begins with the program's folder.
+    """Write the script `text` as a program `ispc` that every user can run. Return a PATH that begins with its folder.
 
-    Every user may enter this folder, unlike pytest's folders, because compilers may have another user id. The script's
-    folder and modification time are the same in each test run, so that its objects are found in the cache.
+    Its folder and modification time are the same in each test run, so that its objects are found in the cache.
     """
     name = hashlib.sha256(f"{Path(__file__).parent} {text}".encode()).hexdigest()[:12]
     program = Path(tempfile.gettempdir(), f"gpt149-test-ispc-{name}", "bin", "ispc")

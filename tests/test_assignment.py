@@ -115,10 +115,7 @@ parts:
 
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
-    """Return, for each of `calls` timed calls, the first number of each input tensor.
-
-    Each call raises an error, so that no time is measured.
-    """
+    """Return the first number of each input of `calls` timed calls. Each call raises an error, so none is timed."""
     assignment, noted = load(CONFIG), []
 
     def call(request: Request, *, delays: bool) -> None:
@@ -391,26 +388,23 @@ def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(t
         assert says in refusal(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("extends: gone.yaml", "extends: cannot read"),
-        ("extends: .", "extends: cannot read"),
-        ("extends: 7", "extends should be the path of a file, not 7"),
-        ("extends: top.yaml", "extends this file, directly"),
-        ("extends: loop.yaml", "extends this file, directly"),
-        ("extends: {config}\nhiden_cases: []", "unknown key 'hiden_cases'"),
-        ("extends: {config}\nseed: 0x5eed", "seed should be a whole number of at least 0 in decimal digits"),
-        ("extends: {config}\nseed: 99999999999999999999", "seed should be at most 9223372036854775807"),
-        ("extends: {config}\nhidden_cases: [{{name: x, distribution: random}}]", "a case lacks the key 'seed'"),
-        ("extends: {config}\nseed: 1\nhidden_cases: [{{name: random, distribution: random}}]", "called 'random'"),
-        ("extends: {config}\nseed: 1\nhidden_cases: [{{name: x, distribution: indices}}]", "should be one of ramp"),
-        ("extends: {config}\nparts: [{{id: part44, hidden_cases: []}}]", "no part is called 'part44'"),
-        ("extends: {config}\nparts: [{{id: part4}}, {{id: part4}}]", "two parts are called 'part4'"),
-        ("extends: {config}\nparts: [{{hidden_cases: []}}]", "a part lacks the key 'id'"),
-        ("extends: {config}\nparts: [{{id: part4, points: -1}}]", "points should be a number"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "says"), [
+    ("extends: gone.yaml", "extends: cannot read"),
+    ("extends: .", "extends: cannot read"),
+    ("extends: 7", "extends should be the path of a file, not 7"),
+    ("extends: top.yaml", "extends this file, directly"),
+    ("extends: loop.yaml", "extends this file, directly"),
+    ("extends: {config}\nhiden_cases: []", "unknown key 'hiden_cases'"),
+    ("extends: {config}\nseed: 0x5eed", "seed should be a whole number of at least 0 in decimal digits"),
+    ("extends: {config}\nseed: 99999999999999999999", "seed should be at most 9223372036854775807"),
+    ("extends: {config}\nhidden_cases: [{{name: x, distribution: random}}]", "a case lacks the key 'seed'"),
+    ("extends: {config}\nseed: 1\nhidden_cases: [{{name: random, distribution: random}}]", "called 'random'"),
+    ("extends: {config}\nseed: 1\nhidden_cases: [{{name: x, distribution: indices}}]", "should be one of ramp"),
+    ("extends: {config}\nparts: [{{id: part44, hidden_cases: []}}]", "no part is called 'part44'"),
+    ("extends: {config}\nparts: [{{id: part4}}, {{id: part4}}]", "two parts are called 'part4'"),
+    ("extends: {config}\nparts: [{{hidden_cases: []}}]", "a part lacks the key 'id'"),
+    ("extends: {config}\nparts: [{{id: part4, points: -1}}]", "points should be a number"),
+])  # fmt: skip
 def test_mistakes_in_an_extending_file_are_reported_in_it(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "loop.yaml").write_text("extends: top.yaml\n")
     message = refusal(write(tmp_path, text.format(config=CONFIG) + "\n", "top.yaml"))

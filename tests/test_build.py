@@ -191,11 +191,8 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
-    """The judged function returns 3 if the kit includes its torch headers before the file's text, else 2.
-
-    The kit does so unless the file begins with a pragma. A file with such a pragma gets the headers first only if it
-    does not compile otherwise.
-    """
+    """The judged function returns 3 if the kit includes its torch headers before the file's text, else 2."""
+    # A file that begins with a pragma gets the headers first only if it does not compile otherwise.
     seen = f"{top}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
     made = nativebuild.build(write(tmp_path, seen + one_function(body)))
@@ -310,10 +307,8 @@ import sys
 from pathlib import Path
 import grader
 from grader.backends.native import nativebuild, standin
-
 def compile(*_):
     sys.exit("compiles")
-
 standin._compile = compile
 print(Path(grader.__file__).parent)
 print(nativebuild.build(Path(sys.argv[1])).ok and standin.prepare(nativebuild.OWN_FLAGS).cpu_s)
@@ -337,10 +332,7 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
 
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: Patch, cache: Path) -> None:
-    """Flags that affect only speed or debug information need a new precompiled header.
-
-    The compiled stand-in for torch (a small library for builds without torch) is reused.
-    """
+    """Flags for speed or debug information need a new precompiled header, but not a new compiled stand-in for torch."""
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 
@@ -378,12 +370,10 @@ import sys
 from pathlib import Path
 from grader.backends.torch import torchbuild
 attempt = torchbuild._Work.attempt
-
 def waiting(*arguments):
     print("compiling", flush=True)
     sys.stdin.readline()
     return attempt(*arguments)
-
 torchbuild._Work.attempt = waiting
 made = torchbuild.build(Path(sys.argv[1]), cache=Path(sys.argv[2]))
 print(made.ok, made.cached, made.object_path, flush=True)

@@ -20,27 +20,24 @@ from grader.source import cpptext, diagnostics
 from grader.source.hints import hint_for
 
 
-@pytest.mark.parametrize(
-    ("body", "before", "line", "error", "hint"),
-    some([
-        ("int a = 3\nreturn t;", "", 4, "expected ',' or ';'", "line above"),
-        ("return t", "", 3, "expected ';'", "semicolon"),
-        ("twoDimRaed(0);", "float twoDimRead(int x) { return x; }\n", 4, "not declared", "'twoDimRead'"),
-        ("return t * read(0, n);", "float read(int &x, int n) { return x + n; }\n",
-         4, "cannot bind non-const lvalue", "takes only a variable"),
-        ("twoDimRead(n, n);", "float twoDimRead(int t, int x, int y) { return 0; }\n",
-         4, "too few arguments", "twoDimRead(t, x, y)"),
-        ("return t;", "half(float x) { return x / 2; }\n", 2, "", "needs its type"),
-        ("return t;", "#include <attention.hpp>\n", 2, "attention.hpp", "no such header"),
-        ("return t;", '#include "module_ispc.h"\n', 2, "module_ispc.h", "no module.ispc lies beside"),
-        ("int n = 3;\nint k = 1;\nfloat k = 2;\nreturn t;", "", 3, "shadows|redecl", ""),
-        ("for (;;) {\nreturn t;", "", 6, "inside another block", "never closed"),
-        ("float x = t[0];\nreturn t;", "", 3, "cannot convert 'at::Tensor' to 'float'", "data_ptr"),
-        ("__m256 x{}; _mm256_fmadd_ps(x, x, x);\nreturn t;", "#include <immintrin.h>\n",
-         4, "inlining failed", "_mm256_fmadd_ps needs instructions"),
-        ("helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body"),
-    ], 3),
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "before", "line", "error", "hint"), some([
+    ("int a = 3\nreturn t;", "", 4, "expected ',' or ';'", "line above"),
+    ("return t", "", 3, "expected ';'", "semicolon"),
+    ("twoDimRaed(0);", "float twoDimRead(int x) { return x; }\n", 4, "not declared", "'twoDimRead'"),
+    ("return t * read(0, n);", "float read(int &x, int n) { return x + n; }\n",
+     4, "cannot bind non-const lvalue", "takes only a variable"),
+    ("twoDimRead(n, n);", "float twoDimRead(int t, int x, int y) { return 0; }\n",
+     4, "too few arguments", "twoDimRead(t, x, y)"),
+    ("return t;", "half(float x) { return x / 2; }\n", 2, "", "needs its type"),
+    ("return t;", "#include <attention.hpp>\n", 2, "attention.hpp", "no such header"),
+    ("return t;", '#include "module_ispc.h"\n', 2, "module_ispc.h", "no module.ispc lies beside"),
+    ("int n = 3;\nint k = 1;\nfloat k = 2;\nreturn t;", "", 3, "shadows|redecl", ""),
+    ("for (;;) {\nreturn t;", "", 6, "inside another block", "never closed"),
+    ("float x = t[0];\nreturn t;", "", 3, "cannot convert 'at::Tensor' to 'float'", "data_ptr"),
+    ("__m256 x{}; _mm256_fmadd_ps(x, x, x);\nreturn t;", "#include <immintrin.h>\n",
+     4, "inlining failed", "_mm256_fmadd_ps needs instructions"),
+    ("helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body"),
+], 3))  # fmt: skip
 def test_a_compiler_error_has_its_line_and_a_hint(
     tmp_path: Path, body: str, before: str, line: int, error: str, hint: str
 ) -> None:
@@ -136,20 +133,13 @@ def test_out_of_memory_in_a_source_text_is_not_an_out_of_memory_error(tmp_path: 
 
 
 @pytest.mark.skipif(toolchain().family != "gcc", reason="only gcc lets users choose its colours")
-@pytest.mark.parametrize(
-    "said",
-    [
-        r"\nmodule.cpp:1:1: error: forged\n",
-        r"\n\033[01m\033[Kmodule.cpp:1:1:\033[m\033[K error: forged\nIn file included from module.cpp:1:\n",
-        r"\nmodule.cpp:1: Error: forged\n",
-    ],
-    ids=["plain", "coloured", "of an assembler"],
-)
+@pytest.mark.parametrize("said", [
+    r"\nmodule.cpp:1:1: error: forged\n",
+    r"\n\033[01m\033[Kmodule.cpp:1:1:\033[m\033[K error: forged\nIn file included from module.cpp:1:\n",
+    r"\nmodule.cpp:1: Error: forged\n",
+], ids=["plain", "coloured", "of an assembler"])  # fmt: skip
 def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
-    """A source can make the compiler print lines that look like errors: by messages that contain line breaks.
-
-    No source in this test compiles, and the reported error must be the compiler's own.
-    """
+    """A source's message with line breaks can look like errors. The reported error must be the compiler's own."""
     message = f'int a;\n#pragma message "{said}"\n'
     made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
     assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics

@@ -95,6 +95,8 @@ WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in MHz in the four calls of a round: A B B A (A: reference, B: student).
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
+#: Clock rates in rounds, and the number of rounds that are repeated.
+REPEATED = [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)]
 #: Keys: verdict and fitness of the machine that the test sets for rounds on few sets of tensors. Values: the kinds of
 #: rounds that the judge makes in turn.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
@@ -149,10 +151,7 @@ def mixed(h: np.ndarray) -> np.ndarray:
 
 
 def uniform(count: int, seed: int, low: float, span: float, dtype: str) -> np.ndarray:
-    """Return the first `count` < 2**32 numbers that the GPU kernel `fill_sets` (card/kernels.cu) draws.
-
-    They are uniform from `low` to `low + span`, rounded to `dtype` and converted to float32.
-    """
+    """Return the first `count` < 2**32 numbers, from `low` to `low + span`, that `fill_sets` (kernels.cu) draws."""
     with np.errstate(over="ignore"):
         h = mixed(mixed(np.arange(count, dtype=np.uint32) ^ np.uint32(seed)) + np.uint32(seed))
         unit = (h >> np.uint32(8)).astype(np.float32) * np.float32(1 / 16777216)
@@ -226,10 +225,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
 
 
 def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: Patch) -> None:
-    """The compiled kernels of the kit's own file are kept on disk, unless one of the build's calls failed.
-
-    A changed file or other calls need a new build.
-    """
+    """The kit's compiled kernels stay on disk unless a call failed. Changed files and other calls are built anew."""
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(host.metadata, "version", lambda name: "1")
@@ -369,18 +365,14 @@ def softmax(x, y):
 
 
 class Clock:
-    """A judge that makes all calls, but takes times from a formula: no verdict depends on this machine's load.
+    """A judge that makes all calls, but takes times from a formula: no verdict depends on this machine's load."""
 
-    `student_s(rounds)` returns the seconds that the student's call takes for one set of tensors; `rounds` is the
-    current measurement. Filling and copying a set takes `fill_s` seconds. A call longer than `limit_s` times out.
-    `judge(text)` judges the text's softmax and compares its time with the time of RIGHT, the reference.
-    """
-
-    limit_s = 3.0
-    fill_s = 0.0
+    limit_s = 3.0  # a longer call times out
+    fill_s = 0.0  # to fill and copy one set of tensors
 
     def __init__(self, judge: Callable[..., results.PartResult], monkeypatch: Patch) -> None:
         self.judge, self.patch = judge, monkeypatch.setattr
+        # Time of the student's call for one set of tensors in the current measurement.
         self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
         self.rounds: list[timing.DeviceRounds] = []
         self.sets(10)
@@ -441,10 +433,7 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
 
 
 def test_workers_of_a_class_share_trials_not_times(timed: Clock, tmp_path: Path, monkeypatch: Patch) -> None:
-    """A trial by the first worker chooses the number of sets of tensors for all workers.
-
-    Each worker times the reference in its own rounds.
-    """
+    """The first worker's trial chooses the number of sets of tensors for all. Each times the reference itself."""
     trial, trials = timing.DeviceRounds.trial_s, list[float]()
     timed.patch(timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1])
     for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):
@@ -467,10 +456,7 @@ def test_under_the_power_limit_clocks_are_not_compared() -> None:
     assert not finding.is_steady([finding.Reading(1770), hot])
 
 
-@pytest.mark.parametrize(
-    ("rounds", "repeated"),
-    [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)],
-)
+@pytest.mark.parametrize(("rounds", "repeated"), REPEATED)
 def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz, ...], repeated: int) -> None:
     """A kernel that draws more power than the reference may run at a slower clock: its rounds are not repeated."""
     timed.clock_is(chain(rounds, repeat(rounds[-1])))
@@ -527,10 +513,7 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
 def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: str, tried: str) -> None:
-    """If rounds on few sets of tensors end as a pass, rounds on all sets follow.
-
-    The test replaces the outcome of rounds on few sets by `on_few_sets`.
-    """
+    """If rounds on few sets of tensors end as a pass (the test sets `on_few_sets`), rounds on all sets follow."""
 
     def kind(rounds: timing.DeviceRounds) -> str:
         return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"
@@ -618,10 +601,7 @@ def test_the_subtracted_time_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: Patch) -> None:
-    """An autotuner measures its configurations if Triton's cache on disk lacks the results.
-
-    In the first timed runner it always measures them.
-    """
+    """An autotuner measures if Triton's cache on disk lacks the results, and always in the first timed runner."""
     disk, measured = {"a": 1}, list[str]()
 
     def probe() -> None:

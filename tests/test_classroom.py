@@ -28,10 +28,7 @@ from grader.submission.ids import no_such_submission
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Kill four judges in turn, each after 0 to 2 more results. A fifth judge grades the rest.
-
-    Each killed judge may evaluate at most 2 of the 10 submissions.
-    """
+    """Kill four judges after 0 to 2 more results; each may evaluate 2 of 10. A fifth judge grades the rest."""
     names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])
@@ -40,7 +37,6 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
     acting.grade(seed=1)
     expected = (acting.out / "grades.csv").read_bytes()
     assert acting.totals() == {"broken": "0", **dict(zip(names, ["30", "18", "0"] * 4, strict=False))}
-
     moments = random.Random(149)
     acting.out = tmp_path / "killed"
     for _ in range(4):
@@ -70,7 +66,6 @@ def test_a_worker_that_dies_twice_costs_only_its_submission(acting: Class) -> No
     assert "the kit or the machine failed" in trouble and "SIGKILL" in trouble
     assert ledger.read(acting.out).records["bob"].attempt == 2
     assert gone(acting.state)
-
     assert "1 is graded again (the kit failed last time): eve" in acting.grade()
     assert acting.totals()["eve"] == "18"
     assert Counter(acting.graded()) == {"ada": 1, "bob": 1, "eve": 1, "zoe": 1}
@@ -103,11 +98,9 @@ def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Clas
     said = acting.grade(exit_code=3, inspection_s=0.1)
     assert sorted(acting.graded()) == ["ada", "eve", "zoe"]
     assert "3 of 4 graded" in said and "stuck in inspection" in acting.grades()["bob"]["trouble"]
-
     acting.add("bob")
     acting.grade()
     assert sorted(acting.graded()) == ["ada", "bob", "eve", "zoe"]
-
     limits = executor.silence_limits(RunLimits(build_s=180, call_s=10, memory_gib=4))
     assert limits["waiting"] is None
     assert limits["inspection"] <= 60 and 180 < limits["building"] <= 1500
@@ -118,7 +111,6 @@ def test_only_changed_submissions_are_graded_again_and_the_reason_is_given(actin
     acting.add_all(dict.fromkeys(("ada", "bob", "eve"), ""))
     acting.grade()
     assert re.search("UsageError: .*--resume", acting.grade(exit_code=1, resume=False))
-
     acting.add("bob", "slow")
     unreadable = acting.out / "eve" / ledger.RESULT
     unreadable.unlink()
@@ -129,7 +121,6 @@ def test_only_changed_submissions_are_graded_again_and_the_reason_is_given(actin
     assert acting.totals()["bob"] == "18"
     unreadable.write_text("{}")
     assert "1 is graded again (its result.json cannot be read): eve" in acting.grade()
-
     acting.config.write_text(acting.config.read_text().replace("points: 10", "points: 10.0"))
     assert "1 is graded again (assignment changed, kit changed): ada" in acting.grade(only=["ada"], kit="2")
     assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 3}
@@ -148,7 +139,6 @@ def test_interrupted_class_has_reports_and_says_how_to_go_on(acting: Class, how:
     assert not list(processes_of(acting.state)), "workers are left after a judge's normal end"
     assert acting.totals() == {"ada": "18", "bob": ""}
     assert "not graded yet" in acting.grades()["bob"]["trouble"]
-
     acting.add("bob")
     acting.grade()
     assert acting.graded() == ["ada", "bob"]
@@ -191,7 +181,6 @@ def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
     put(real.folder, {f"{name}/module.cpp": text.encode() for name, text in sources.items()})
     put(real.folder, {"zoe.zip": zipped({"handin/module.cpp": master.encode()})})
     (real.folder / "empty").mkdir()
-
     judge = real.start(**REAL)
     wait_until(lambda: len(real.recorded()) >= 2, judge)
     started = descendants(judge.pid)
@@ -284,7 +273,6 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert acting.totals()["ada"] == "7.5"
     for text in ("by hand (the judge gave 0: ", "total: 7.5 of 30", f"points by hand: {table}"):
         assert text in acting.show("ada")
-
     table.write_text("id,part1\nada,5\n")
     printed = acting.report()
     assert "1 total is LOWER than in the report of" in printed and "ada 7.5 -> 5" in printed
@@ -292,7 +280,6 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     for command in (acting.report, lambda: acting.show("ada")):
         refused(f"{table}, the table of points by hand, no longer exists", command)
     assert acting.totals()["ada"] == "5", "a report that was refused has written something"
-
     printed = grader("report", acting.out, "--no-manual").stdout
     assert f"came from {table}" in printed and "ada 5 -> 0" in printed and "from no table now" in printed
     assert "LOWER" not in acting.report()
@@ -310,7 +297,6 @@ def test_a_points_table_moves_with_its_folder_unless_it_is_linked(acting: Class,
     acting.out = acting.out.rename(tmp_path / "elsewhere")
     acting.report()
     assert acting.totals()["ada"] == "4"
-
     put(tmp_path, {"t.csv": b"id,part1\nada,3\n"})
     (tmp_path / "link.csv").symlink_to(tmp_path / "t.csv")
     acting.report(tmp_path / "link.csv")
@@ -353,23 +339,20 @@ def test_file_times_count_only_with_the_option(acting: Class, due_date: None) ->
     assert "Error: --file-times: " in acting.grade(exit_code=1, submissions=str(packed), file_times=True)
 
 
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        ("id,when\nada,2026-11-14\n", "columns 'id' and 'time'"),
-        ("id,time,id\n", "two columns are called"),
-        ("", "should name the columns"),
-        ("adda,2026-11-14 10:00\n", "no submission is called 'adda'; did you mean 'ada'?"),
-        ("a*d(a),2026-11-14 10:00\n", "'a*d(a)'; did you mean 'a_d_a'?"),
-        ("nobody,2026-11-14 10:00\n", "no submission is called 'nobody'"),
-        *((f"ada,{time}\n", "a time should be like") for time in UNREADABLE),
-        ("ada,2026-11-14 10:00Z\nada,2026-11-14 10:00Z\n", "is in an earlier line"),
-        ("ada\n", "1 cells, but the table has 2 columns"),
-        ('"eve\n12 of 12 graded\x1b[2K",2026-01-01\n', "no submission is called 'eve 12 of 12"),
-        ('"a\nb",2026-01-01T00:00:00Z\n"a\nb",2026-01-01T00:00:00Z\n', "the id 'a b' is in an earlier line"),
-        ('ada,"2\n12 of 12"\n', "not '2 12 of 12'"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "reason"), [
+    ("id,when\nada,2026-11-14\n", "columns 'id' and 'time'"),
+    ("id,time,id\n", "two columns are called"),
+    ("", "should name the columns"),
+    ("adda,2026-11-14 10:00\n", "no submission is called 'adda'; did you mean 'ada'?"),
+    ("a*d(a),2026-11-14 10:00\n", "'a*d(a)'; did you mean 'a_d_a'?"),
+    ("nobody,2026-11-14 10:00\n", "no submission is called 'nobody'"),
+    *((f"ada,{time}\n", "a time should be like") for time in UNREADABLE),
+    ("ada,2026-11-14 10:00Z\nada,2026-11-14 10:00Z\n", "is in an earlier line"),
+    ("ada\n", "1 cells, but the table has 2 columns"),
+    ('"eve\n12 of 12 graded\x1b[2K",2026-01-01\n', "no submission is called 'eve 12 of 12"),
+    ('"a\nb",2026-01-01T00:00:00Z\n"a\nb",2026-01-01T00:00:00Z\n', "the id 'a b' is in an earlier line"),
+    ('ada,"2\n12 of 12"\n', "not '2 12 of 12'"),
+])  # fmt: skip
 def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(rows if not rows or rows.startswith("id,") else f"id,time\n{rows}")
     message = refused("", byhand.read_times, tmp_path / "t.csv", ["ada", "bob", "a_d_a", "a\nb"], None)
@@ -398,7 +381,6 @@ def test_a_resumed_run_keeps_the_settings_of_the_first_one(acting: Class, tmp_pa
     runs = ledger.read(acting.out).runs
     assert (runs[-1].config, runs[-1].seed, runs[-1].timing) == (str(acting.config), 7, False)
     assert runs[-1].assignment_fingerprint == runs[0].assignment_fingerprint
-
     other = write(tmp_path, acting.config.read_text().replace("points: 10", "points: 11"), "other.yaml")
     for change in ({"config": str(other)}, {**bare, "seed": 8}):
         assert re.search("UsageError: .*add --regrade", acting.grade(exit_code=1, **change))
@@ -406,9 +388,7 @@ def test_a_resumed_run_keeps_the_settings_of_the_first_one(acting: Class, tmp_pa
     said = acting.grade(config=str(other), regrade=True)
     assert "3 are graded again (assignment changed, settings changed)" in said
     assert ledger.read(acting.out).runs[-1].timing
-
     assert "--resume" in grader("run", acting.folder, "--out", tmp_path / "new", "--regrade", code=2).stderr
-
     moved = other.rename(tmp_path / "moved.yaml")
     assert f"was graded with {other}, which no longer exists" in acting.grade(exit_code=1, **bare)
     acting.grade(config=str(moved))
@@ -464,7 +444,6 @@ def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: Patch) -> Non
         refused("cannot write to .*No space left.*delete files", find_one, *big, of=KitError)
         found = {item.id: item for item in find(acting.folder, "module.cpp", acting.state / "all")}
     assert {name: item.fault for name, item in found.items()} == {"ada": "", "big": "kit", "zoe": ""}
-
     acting.grade(exit_code=3, prepared=FULL_DISK)
     assert acting.totals() == {"ada": "30", "big": "", "zoe": "30"}
     assert "the kit or the machine failed" in acting.grades()["big"]["trouble"]
@@ -542,7 +521,6 @@ def test_every_submission_gets_the_right_points_in_each_run(master: str, tmp_pat
         assert tuple(record.verdicts.values()) == ends, (name, record)
         by_hand = sum(points for points, end in zip(POINTS.values(), ends, strict=True) if end == "pass")
         assert record.points == by_hand == float(rows[name]["total"]), (name, rows[name])
-
     # Grade the readable archives again, with the same seed.
     again = Class(tmp_path / "again")
     archives = [name for name in first.records if name.startswith(("zip_", "tar_"))]

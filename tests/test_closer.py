@@ -42,10 +42,7 @@ OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n 
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes that are wrong at the index `wrong(sizes)`.
-
-    `elsewhere`: True to make them wrong at all other indices instead.
-    """
+    """Return outputs of several sizes that are wrong at the index `wrong(sizes)`, or at all others if `elsewhere`."""
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}
@@ -91,11 +88,9 @@ def test_the_sizes_that_are_right_are_named() -> None:
         "right where Br >= N (one tile), wrong where Br < N": lambda s: s["Br"] >= s["N"],
         "right where N is not a multiple of Bc, wrong where it is": lambda s: s["N"] % s["Bc"] != 0,
         "right where N <= 12, wrong where N >= 16": lambda s: s["N"] <= 12,
-        "right where N <= 16 and d <= 4, wrong where one of them is larger": lambda s: (
-            s["N"] <= 16 and s["d"] < 5
-        ),
+        "right where N <= 16 and d <= 4, wrong where one of them is larger": lambda s: s["N"] <= 16 and s["d"] < 5,
         "": lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2,
-    }.items():
+    }.items():  # fmt: skip
         inputs = [Seen(s, None if is_right(s) else np.ones((1, 1, s["N"], s["d"]), bool)) for s in shapes]
         assert common_facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == words
 
@@ -116,14 +111,8 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"start": 1.0}, "plus 1, as if the sum began at 1 (or its logarithm"),
     ({"kept": lambda s, w: s + w.max(3, keepdims=True)}, "sum of exp(score - maximum) plus 1, as if"),
     ({"kept": lambda s, w: s.cumsum(1)}, "later heads plus the divisor of the same row in the head before"),
-    (
-        {"last": 8.0, "earlier": 8.0},
-        "all weights have the same wrong factor (the weights of a row add up to 8",
-    ),
-    (
-        {"last": HEADS[..., 0], "earlier": HEADS},
-        "All of head (b=0, h=0) of the output is 0, and other heads are",
-    ),
+    ({"last": 8.0, "earlier": 8.0}, "all weights have the same wrong factor (the weights of a row add up to 8"),
+    ({"last": HEADS[..., 0], "earlier": HEADS}, "All of head (b=0, h=0) of the output is 0, and other heads are"),
     ({"rest": 2}, "also contain the row before it, row 1 for example 0.1 times"),
     ({"rest": 1}, "also contain the same row of the head before, row 7"),
     ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
@@ -136,7 +125,7 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"N": 1, "wrong_at": 1}, None),
     # If columns are never stored, the weights of keys cannot be computed from the output.
     *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("mistake", "words"), WRONG_WEIGHTS)
@@ -388,8 +377,7 @@ void kernel(float *S, float *O, int Bc, int N, int d) {
 
 
 def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
-    lines = {"updates": 14, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}
-    for clue, line in lines.items():
+    for clue, line in {"updates": 14, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}.items():
         assert [place for place, _ in shown(UPDATES, "part4", [clue])] == [line], clue
     assert numbers(body(UPDATES).around_row_sums("Bc")) == numbers(body(UPDATES).summing()) == [7]
     assert not body(UPDATES).leaves()
@@ -427,9 +415,7 @@ def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
 
 def test_the_line_where_a_sum_begins_is_found() -> None:
     zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
-    stored = LEFT_OVER.replace(", score", ", 1.0f").replace(
-        "score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]"
-    )
+    stored = LEFT_OVER.replace(", score", ", 1.0f").replace("score += Q", "S[i] = S[i] + Q")
     by_copy = LEFT_OVER.replace("k < d; k++) score", "k < d; k++) { float x = Q[k]; S[j] += x; }")
     to_element = zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
     to_read = zero.replace("N, score", "N, twoDimRead(S, i, j, N) + score")
@@ -590,9 +576,8 @@ def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     # A mistake that most outputs refute is not named.
     others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
     assert diagnose.settled([diagnosis, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
-    without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
     # A single unexplained output may be a special case, so the mistake is still named.
-    for more in (others[:1], without_values):
+    for more in (others[:1], [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]):
         assert diagnose.settled([diagnosis, *more])[0].code == "key_missing"
 
 
@@ -618,10 +603,7 @@ def test_a_result_of_low_precision_gets_no_advice_to_sanitize() -> None:
 
 
 def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
-    """Values read from freed memory can look like a mistake in a formula.
-
-    So accesses are checked in spite of a known mistake if some elements are right.
-    """
+    """Freed memory can look like a known mistake: if some elements are right, accesses are checked in spite of it."""
     wrong, right, large = (SimpleNamespace(name=name, shape=shape) for name, shape in CHECKED_CASES.items())
     kernel = SimpleNamespace(wrong={"wrong": object(), "right": None, "large": None})
 
@@ -706,10 +688,8 @@ def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Pat
         lead, *rest = Closer._outside(closer, known, checked, True).message.split("\n")
         assert (headline or "outside of an array") in lead
         assert f"The {'value' if headline else 'index'} depends on these lines:" in rest
-        assert any(
-            row.endswith("uint16_t sum = n;   (a type of small whole numbers: larger ones wrap round)")
-            for row in rest
-        )
+        sized = "uint16_t sum = n;   (a type of small whole numbers: larger ones wrap round)"
+        assert any(row.endswith(sized) for row in rest)
         assert rest[-1] == (known.message if headline else "Expected 3, got 4")
 
 
@@ -736,9 +716,8 @@ def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     [("float *s = T + U * d;", "s[j] = 0"), ("n = U;", "T[n * d + j] = 0"), ("", "Write(T, U, j, d, 0)")],
 )
 def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin: str, used: str) -> None:
-    text = f"void kernel() {{\n{begin}\nfor (int j = 0; j < N; j++) {used} = 0;\n}}".replace(
-        "U", "omp_get_thread_num()"
-    )
+    text = f"void kernel() {{\n{begin}\nfor (int j = 0; j < N; j++) {used} = 0;\n}}"
+    text = text.replace("U", "omp_get_thread_num()")
     for size, count in (("N", 1), ("d", 0), ("M", 0)):
         own: Any = SimpleNamespace(body=body(text.replace("j < N", f"j < {size}")), source=Path("mine.cpp"))
         own.kernel, own._row = SimpleNamespace(shape={"N": 9, "d": 4}), functools.partial(Closer._row, own)
@@ -826,21 +805,18 @@ def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
     assert crashes.own_output(said) == "one\ntwo"
 
 
-@pytest.mark.parametrize(
-    ("pragma", "found", "how", "codes"),
-    [
-        (OMP, RACED, {}, ["data_race"]),
-        (OMP, RACED, {"timing": False}, ["data_race"]),
-        (OMP, RACED, {"timing": False, "second_look": True}, ["races_unseen"]),
-        (OMP, RACED, {"races": "free"}, []),
-        (OMP, RACED, {"races": "wrong"}, ["data_race", "race"]),
-        (OMP, Watched(), {}, ["no_data_race"]),
-        (OMP, Watched(unseen="it has ordered"), {}, ["races_unseen"]),
-        (OMP, None, {}, []),
-        ("#pragma omp simd", RACED, {}, []),
-        ("", RACED, {"shares_work": True}, ["data_race"]),
-    ],
-)
+@pytest.mark.parametrize(("pragma", "found", "how", "codes"), [
+    (OMP, RACED, {}, ["data_race"]),
+    (OMP, RACED, {"timing": False}, ["data_race"]),
+    (OMP, RACED, {"timing": False, "second_look": True}, ["races_unseen"]),
+    (OMP, RACED, {"races": "free"}, []),
+    (OMP, RACED, {"races": "wrong"}, ["data_race", "race"]),
+    (OMP, Watched(), {}, ["no_data_race"]),
+    (OMP, Watched(unseen="it has ordered"), {}, ["races_unseen"]),
+    (OMP, None, {}, []),
+    ("#pragma omp simd", RACED, {}, []),
+    ("", RACED, {"shares_work": True}, ["data_race"]),
+])  # fmt: skip
 def test_right_kernels_with_threads_are_watched(pragma: str, found: Any, how: Any, codes: list[str]) -> None:
     options = Options(timing=how.get("timing", True), second_look=how.get("second_look", False))
     kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
@@ -899,22 +875,19 @@ torch::Tensor kernel(torch::Tensor QTensor, int N, int d) {
 """
 
 
-@pytest.mark.parametrize(
-    "line, old, new",
-    [
-        (3, "N", "d"),
-        (6, "if (m < 2) return;", ""),
-        (7, "m", "m - 1"),
-        (11, "N / TILE", "(N + TILE - 1) / TILE"),
-        (11, "N * d", "N * d - tiles"),
-        (13, "Q", "K"),
-        (13, "N, d", "d, N"),
-        (17, "return;", "continue;"),
-        (18, "[D][at]", "[at][D]"),
-        (18, "even", "odd"),
-        (18, "d", "D"),
-    ],
-)
+@pytest.mark.parametrize("line, old, new", [
+    (3, "N", "d"),
+    (6, "if (m < 2) return;", ""),
+    (7, "m", "m - 1"),
+    (11, "N / TILE", "(N + TILE - 1) / TILE"),
+    (11, "N * d", "N * d - tiles"),
+    (13, "Q", "K"),
+    (13, "N, d", "d, N"),
+    (17, "return;", "continue;"),
+    (18, "[D][at]", "[at][D]"),
+    (18, "even", "odd"),
+    (18, "d", "D"),
+])  # fmt: skip
 def test_a_mistake_is_among_the_edits_that_are_tried(line: int, old: str, new: str) -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert (line, old, new) in [(each.line, each.old, each.new) for each in found]
@@ -940,25 +913,22 @@ CARRIED = """torch::Tensor kernel(torch::Tensor Q, int N, int T) {
 """
 
 
-@pytest.mark.parametrize(
-    "line, words",
-    [
-        (4, "after line 4 add `total = 0.0f;`"),
-        (7, "after line 7 add a loop that sets all of L to 0"),
-        (6, "after line 6 add `sum = 0;`"),
-        (2, "-INFINITY in place of FLT_MIN"),
-        (5, "std::min(i0 + T, N) in place of i0 + T"),
-        (8, "without float: this declares a second old, which hides the outer one"),
-        (9, "with the opposite condition"),
-        (10, "total += in place of total ="),
-        (10, "exp(L[i] - old in place of exp(L[i]"),
-        (10, "exp(L[i]) + old in place of exp(L[i])"),
-        (13, "L[b * N + i * T + i] = in place of L[b * N + i * T + i] +="),
-        (13, "with `&& i0 + i < N`"),
-        (13, "with brackets around the sum before * T"),
-        (14, "this line after line 15"),
-    ],
-)
+@pytest.mark.parametrize("line, words", [
+    (4, "after line 4 add `total = 0.0f;`"),
+    (7, "after line 7 add a loop that sets all of L to 0"),
+    (6, "after line 6 add `sum = 0;`"),
+    (2, "-INFINITY in place of FLT_MIN"),
+    (5, "std::min(i0 + T, N) in place of i0 + T"),
+    (8, "without float: this declares a second old, which hides the outer one"),
+    (9, "with the opposite condition"),
+    (10, "total += in place of total ="),
+    (10, "exp(L[i] - old in place of exp(L[i]"),
+    (10, "exp(L[i]) + old in place of exp(L[i])"),
+    (13, "L[b * N + i * T + i] = in place of L[b * N + i * T + i] +="),
+    (13, "with `&& i0 + i < N`"),
+    (13, "with brackets around the sum before * T"),
+    (14, "this line after line 15"),
+])  # fmt: skip
 def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -> None:
     found = edits.candidates(CARRIED, ["kernel"])
     assert words in [repair._words(each) for each in found if each.line == line]
@@ -1012,10 +982,7 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
 
 @pytest.mark.parametrize(("N", "Bc", "least"), [(48, 24, (1, 1, 48, 1)), (4, 4, None)])
 def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] | None) -> None:
-    """Edits are tried on a small wrong case, which is 100 times as fast as a large one.
-
-    `least` is the smallest case, or None if that is right: then a small wrong case is drawn at random.
-    """
+    """Edits are tried on a small wrong case (100 times as fast): `least`, or a random one if that is right (None)."""
     part = ASSIGNMENT.part("part4")
     kernel: Any = SimpleNamespace(part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"])
     kernel.inputs_of = lambda case: None
@@ -1065,73 +1032,65 @@ def test_no_edit_hides_a_mistake() -> None:
     code = (
         "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = s + u;\n}"
     )
-    later = {
-        each.line for each in edits.candidates(code, ["kernel"]) if each.words.startswith("this line after")
-    }
-    assert later == {3}
+    found = edits.candidates(code, ["kernel"])
+    assert {each.line for each in found if each.words.startswith("this line after")} == {3}
     length, fact, other = (edited_source.Edit(k, "a", "b", (), is_weak=k == 1) for k in (1, 2, 3))
     assert repair._causes({1: length, 2: fact, 3: other}, ()) == {2: fact, 3: other}
     assert repair._causes({1: length, 2: fact, 3: other}, (2,)) == {2: fact}
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("for (int c = 0; c < N; c++) s += *p++;", "after this loop set p back to its value before the loop"),
-        ("for (int j = 0; j < N; j++) {\nfor (int j = 0; j < N; j++) s += p[j];\n}", "this j hides the j of line 5"),
-        ("EACH(j, N) {\nEACH(j, N) s += p[j] * p[j];\n}", "this j hides the j of line 5"),
-        ("bool in = N < d && d < N;\nvector<float> a(N);\nfor (int i = 0; i < N; i++) {\nsum(a.begin(), p);\n}",
-         "d and N exchanged | after line 7 add a loop that sets all of a to 0"),
-        ("for (int c = d; c < N; c++) s += 1;\nfor (int c = 0; c < N; c++) s += rows<9, N>(c);", "d in place of 0"),
-        ("if (N < 0 || N % d != 0 || N / d >= 9) s = 0;\nif (d < 0 || d / N >= 9) s = 1;",
-         "with `|| d % N != 0`, as in a similar condition"),
-        ("if (N > 1 && d > 1) s = 0;\nif (s > 1) s = 1;\nif (d > 1) s = 2;", "with `&& N > 1`"),
-        ("for (int i = 0; i < N; i++) {\nt += exp(s);\nfor (int c = 0; c < d; c++) o[c] = p[c];\n}",
-         "this line in a loop of its own after the loop of line 5 | p[c] / t in place of p[c]"),
-        ("for (int c = 0; c < d; c++) {\nfloat e = 0;\no[c] += *p;\n}", "this line before | o[c] * s in place of"),
-        ("s = std::inner_product(p, p, p, 0);\nfor (size_t j = N; j >= 0; j--) s += p[j];", "with 0.0f | a signed j"),
-        ("int a = N / d;\nint b = d / N;\no[N * d] = 1;\no[N * d] = 2;",
-         "rounded up, like each quotient in lines 5 and 6 | d in place of N, in lines 7 and 8"),
-        ("EACH(i, N) s += p[i];\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) s += p[i * d + j];\n}",
-         "with this loop over j and the loop of line 7 over i"),
-        ("int k = N * d;\nfor (int u = 0; u < N; u += d)\nfor (int i = 0; i < d; i++) o[i] = 0;", "(u + i) | (k + i)"),
-        ("s *= exp(p[0]);\nt += exp(s);\nwhile (t > 0) {\nreturn X;\n}\nreturn X;",
-         "after it add `s += 1;` | without exp() | without return X;"),
-        ("for (int j = 0, i = 0; j < d; j++) o[i + j * N + i] = 0;", "i * N + j in place of j * N + i"),
-        ("int t = N / (d + 1);\nint u = N / (N + 1);", "N in place of d, and d in place of N in line 6"),
-        ("for (int i = 0; i < N; i += d) {\nfor (int j = 0; j < N; j += N) s += p[j];\n}",
-         "N in place of d, and d in place of N in line 6"),
-        ("each(N, [&](int i, int k) {\ns += p[k];\n});", "i in place of k | without `s += p[k];`"),
-        ("const float *q = p, *r = p;\nfor (int i = 0; i + d <= N; i += d) {\nr += N * d;\ns += q[i] * r[i];\n}",
-         "i < N in place of i + d <= N | without + d | add `q += N * d` | i * d in place of i | loop set r back"),
-        ("int i = 0;\nwhile (i < N) {\nif (i > d) continue;\ni += d;\n}", "with `i += d;` before | break; in place of"),
-        ("std::vector<Row> R(N);\nfor (int i = 0; i < N; i++) {\nRow &r = R[i];\nint k = 0;\ns = k ? t : 0;\n}",
-         "all of R to {} | i in place of k"),
-        ("int k = 0;\nconst int at = k * d;\nauto row = [=](int i) { return p[k + i]; };\nfor (k = 1; k < N; k++) {\n"
-         "s = t / (p[at] * s);\nt = exp(s) - p[0] * t;\nreturn (s + t) * s;\n}",
-         "used: line 8 sets k only later | &k in its [...]: | of `t / p[at] * s` | `exp(s - p[0]) * t` | `s + t * s`"),
-        ("float a = s + t;\nfor (int i = 0; i < N; i++) {\nt += p[i];\n}\no[0] = a;",
-         "this line after the loop of line 6"),
-        ("memset(o, 0, N);\no[omp_get_num_threads() * N] = 1;\nt = 1 / (t + 1e-6f);\nfloat &f = *o;\nf = s + *p / t;",
-         "omp_get_thread_num() in | N * sizeof(float) in | without + 1e-6f | brackets of `(s + *p) / t`"),
-        ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
-        ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
-         "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),
-        ("float *m = (float *)malloc(4 * N);\nfloat *w = new float[N];\nfor (int i = 0; i < N; i += d) {\n"
-         "float s = 0;\nm[i] += s += *p;\ns += i + d == N;\nw[i] += exp(w[i] - s);\n}",
-         "all of m to 0 | all of w to 0 | with the outer s: line 8 declares | i + d >= N in place of i + d == N"),
-        ("int n = N;\nfor (int i = 0; i < N; i++) {\nVec m(N, -1e30f);\nint n = d;\nconst float keep = exp(s - t);\n"
-         "for (int j = 0; j < n && j * i < d; j++) o[j] = s + t;\nfor (int k = 0; k < n; k++) t += m[k];\n}",
-         "without this declaration of a second n, which hides that of line 5 | this line before the loop of line 6 | "
-         "s * keep in place of s | with `&& k * i < d`"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "words"), [
+    ("for (int c = 0; c < N; c++) s += *p++;", "after this loop set p back to its value before the loop"),
+    ("for (int j = 0; j < N; j++) {\nfor (int j = 0; j < N; j++) s += p[j];\n}", "this j hides the j of line 5"),
+    ("EACH(j, N) {\nEACH(j, N) s += p[j] * p[j];\n}", "this j hides the j of line 5"),
+    ("bool in = N < d && d < N;\nvector<float> a(N);\nfor (int i = 0; i < N; i++) {\nsum(a.begin(), p);\n}",
+     "d and N exchanged | after line 7 add a loop that sets all of a to 0"),
+    ("for (int c = d; c < N; c++) s += 1;\nfor (int c = 0; c < N; c++) s += rows<9, N>(c);", "d in place of 0"),
+    ("if (N < 0 || N % d != 0 || N / d >= 9) s = 0;\nif (d < 0 || d / N >= 9) s = 1;",
+     "with `|| d % N != 0`, as in a similar condition"),
+    ("if (N > 1 && d > 1) s = 0;\nif (s > 1) s = 1;\nif (d > 1) s = 2;", "with `&& N > 1`"),
+    ("for (int i = 0; i < N; i++) {\nt += exp(s);\nfor (int c = 0; c < d; c++) o[c] = p[c];\n}",
+     "this line in a loop of its own after the loop of line 5 | p[c] / t in place of p[c]"),
+    ("for (int c = 0; c < d; c++) {\nfloat e = 0;\no[c] += *p;\n}", "this line before | o[c] * s in place of"),
+    ("s = std::inner_product(p, p, p, 0);\nfor (size_t j = N; j >= 0; j--) s += p[j];", "with 0.0f | a signed j"),
+    ("int a = N / d;\nint b = d / N;\no[N * d] = 1;\no[N * d] = 2;",
+     "rounded up, like each quotient in lines 5 and 6 | d in place of N, in lines 7 and 8"),
+    ("EACH(i, N) s += p[i];\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) s += p[i * d + j];\n}",
+     "with this loop over j and the loop of line 7 over i"),
+    ("int k = N * d;\nfor (int u = 0; u < N; u += d)\nfor (int i = 0; i < d; i++) o[i] = 0;", "(u + i) | (k + i)"),
+    ("s *= exp(p[0]);\nt += exp(s);\nwhile (t > 0) {\nreturn X;\n}\nreturn X;",
+     "after it add `s += 1;` | without exp() | without return X;"),
+    ("for (int j = 0, i = 0; j < d; j++) o[i + j * N + i] = 0;", "i * N + j in place of j * N + i"),
+    ("int t = N / (d + 1);\nint u = N / (N + 1);", "N in place of d, and d in place of N in line 6"),
+    ("for (int i = 0; i < N; i += d) {\nfor (int j = 0; j < N; j += N) s += p[j];\n}",
+     "N in place of d, and d in place of N in line 6"),
+    ("each(N, [&](int i, int k) {\ns += p[k];\n});", "i in place of k | without `s += p[k];`"),
+    ("const float *q = p, *r = p;\nfor (int i = 0; i + d <= N; i += d) {\nr += N * d;\ns += q[i] * r[i];\n}",
+     "i < N in place of i + d <= N | without + d | add `q += N * d` | i * d in place of i | loop set r back"),
+    ("int i = 0;\nwhile (i < N) {\nif (i > d) continue;\ni += d;\n}", "with `i += d;` before | break; in place of"),
+    ("std::vector<Row> R(N);\nfor (int i = 0; i < N; i++) {\nRow &r = R[i];\nint k = 0;\ns = k ? t : 0;\n}",
+     "all of R to {} | i in place of k"),
+    ("int k = 0;\nconst int at = k * d;\nauto row = [=](int i) { return p[k + i]; };\nfor (k = 1; k < N; k++) {\n"
+     "s = t / (p[at] * s);\nt = exp(s) - p[0] * t;\nreturn (s + t) * s;\n}",
+     "used: line 8 sets k only later | &k in its [...]: | of `t / p[at] * s` | `exp(s - p[0]) * t` | `s + t * s`"),
+    ("float a = s + t;\nfor (int i = 0; i < N; i++) {\nt += p[i];\n}\no[0] = a;",
+     "this line after the loop of line 6"),
+    ("memset(o, 0, N);\no[omp_get_num_threads() * N] = 1;\nt = 1 / (t + 1e-6f);\nfloat &f = *o;\nf = s + *p / t;",
+     "omp_get_thread_num() in | N * sizeof(float) in | without + 1e-6f | brackets of `(s + *p) / t`"),
+    ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
+    ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
+     "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),
+    ("float *m = (float *)malloc(4 * N);\nfloat *w = new float[N];\nfor (int i = 0; i < N; i += d) {\n"
+     "float s = 0;\nm[i] += s += *p;\ns += i + d == N;\nw[i] += exp(w[i] - s);\n}",
+     "all of m to 0 | all of w to 0 | with the outer s: line 8 declares | i + d >= N in place of i + d == N"),
+    ("int n = N;\nfor (int i = 0; i < N; i++) {\nVec m(N, -1e30f);\nint n = d;\nconst float keep = exp(s - t);\n"
+     "for (int j = 0; j < n && j * i < d; j++) o[j] = s + t;\nfor (int k = 0; k < n; k++) t += m[k];\n}",
+     "without this declaration of a second n, which hides that of line 5 | this line before the loop of line 6 | "
+     "s * keep in place of s | with `&& k * i < d`"),
+])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
-    source = (
-        "#define EACH(v, n) for (int v = 0; v < n; v++)\n"
-        "void kernel(torch::Tensor X, int N, int d) {\n"
-        f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
-    )
+    source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
+    source += f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
     every = edits.candidates(source, ["kernel"])
     assert not [each for each in every if each.new == "-INFINITY" and "inf" not in each.places[0][2]]
     found = "\n".join(map(repair._words, every))
@@ -1171,31 +1130,21 @@ def test_a_function_that_changes_only_a_copy_is_found() -> None:
 
 
 def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
-    source = (
-        "void kernel(float *o, int N) {\nfloat s, t; int own;\n#pragma omp parallel for private(own)\n"
-        "for (int i = 0; i < N; i++) {\nfloat t = 0;\nown = i; s = own; t = s;\n}\ns = t = 0;\n}\n"
-    )
+    source = "void kernel(float *o, int N) {\nfloat s, t; int own;\n#pragma omp parallel for private(own)\n"
+    source += "for (int i = 0; i < N; i++) {\nfloat t = 0;\nown = i; s = own; t = s;\n}\ns = t = 0;\n}\n"
     assert scopes.shared_numbers(source, 0, len(source)) == {2: ["s"]}
     # Each thread runs the first two loops as a whole. The others write to a thread's own elements or to its own share.
-    loops = (
-        "x[i] = 1;",
-        "{ float *p = X + i; p[0] = 1; }",
-        "own[i] = 1;",
-        "W[at + i] = 1;",
-        "if (i % of == 0) x[i] = 1;",
-    )
+    own = ("own[i] = 1;", "W[at + i] = 1;", "if (i % of == 0) x[i] = 1;")
+    loops = ("x[i] = 1;", "{ float *p = X + i; p[0] = 1; }", *own)
     region = "\n".join(f"for (int i = 0; i < N; i++) {each}" for each in loops)
-    source = (
-        "void kernel(float *x, int N) {\nint at, of;\n#pragma omp parallel private(at, of)\n{\n"
-        "at = N * omp_get_thread_num(); of = omp_get_num_threads();\nstd::vector<float> own(N);\n"
-        f"{region}\n}}\n}}\n"
-    )
+    source = "void kernel(float *x, int N) {\nint at, of;\n#pragma omp parallel private(at, of)\n{\n"
+    source += "at = N * omp_get_thread_num(); of = omp_get_num_threads();\nstd::vector<float> own(N);\n"
+    source += f"{region}\n}}\n}}\n"
     assert [each.name for each in cpptext.definitions(source)] == ["kernel"]
     assert scopes.whole_loops(source, 0, len(source)) == [7, 8]
     for shares in ("for", "single", "for collapse(2)"):
-        shared = source.replace(
-            "for (int i = 0; i < N; i++) x", f"#pragma omp {shares}\nfor (int i = 0; i < N; i++) x"
-        )
+        loop = "for (int i = 0; i < N; i++) x"
+        shared = source.replace(loop, f"#pragma omp {shares}\n{loop}")
         assert scopes.whole_loops(shared, 0, len(shared)) == []
     # An edit that sets a variable in a loop has a note on the line that sets it before the loop.
     source = "void kernel(float *o, int N) {\nfloat s;\ns = 0;\nfor (int i = 0; i < N; i++) {\n o[i] = s += i;\n}\n}"

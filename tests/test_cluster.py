@@ -96,11 +96,9 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     assert said.count("was lost: it is gone") >= 3
     assert "1 has no verdict because the kit or the machine failed: eve" in said
     assert gone(there.state)
-
     # The sandbox has no network (tests/test_native_sandbox.py). A node and its child processes have no connection and
     # no key that student code could use.
     assert not any(near.values()), near
-
     history = ledger.read(there.out)
     machines = {record.machine for record in history.records.values() if not record.fault}
     assert machines and machines <= set(history.machines)

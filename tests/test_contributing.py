@@ -23,10 +23,7 @@ pytest() { python -m pytest -q -n 0 -p no:cacheprovider "$@"; }
 
 
 def change(kit: Path, path: str, lines: str) -> None:
-    """Apply a change in the form of a diff to the file `path`: add lines with "+" after the lines without.
-
-    If all lines have a "+", make the file.
-    """
+    """Apply a diff to the file `path`: add lines with "+" after the lines without. If all have a "+", make the file."""
     old, new = ("".join(re.findall(rf"^[{signs}](.*\n)", lines, re.M)) for signs in (" ", " +"))
     text = (kit / path).read_text() if old else ""
     assert not old or text.count(old) == 1, f"{path} does not have this line once: {old}"

@@ -44,10 +44,7 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("of_weights", [False, True])
 def test_gradients_allow_for_the_rounding_of_the_files_own_l(of_weights: bool, tmp_path: Path) -> None:
-    """A GPU's forward pass multiplies in TF32 and saves a less accurate L (logsumexp), which the backward pass reads.
-
-    `of_weights`: True to compute D from the weights P, so that an error of L changes it.
-    """
+    """A GPU's forward pass multiplies in TF32 and saves a less accurate L (logsumexp) for the backward pass."""
     cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
     tile, keys = "q_tile = q[:, rows].float()\n", "k[:, start : start + KEYS].float()"
     text = MASTER.replace(tile, f"cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n")
@@ -85,18 +82,14 @@ IN_PYTORCH = """
 import threading
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
 ATTEND = torch.nn.functional.scaled_dot_product_attention
-
 def scores(q, k, causal):
     s = q @ k.mT * q.shape[-1] ** -0.5
     hidden = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(1)
     return s.masked_fill(hidden, float("-inf")) if causal else s
-
 def whole(q, k, v, causal):
     s = scores(q, k, causal)
     return s.softmax(-1) @ v, s.logsumexp(-1)
-
 def tiles(q, k, v, causal):
     hidden = torch.ones(q.shape[1], k.shape[1]).triu(1).bool()
     o, L = torch.empty_like(q), q.new_empty(q.shape[:2])
@@ -107,34 +100,27 @@ def tiles(q, k, v, causal):
             s.masked_fill_(hidden[rows], float("-inf"))
         L[:, rows], o[:, rows] = s.logsumexp(-1), s.softmax(-1) @ v
     return o, L
-
 def slices(q, k, v, causal):
     (B, N, d), M = q.shape, k.shape[1]
     hidden = torch.ones(N, M, dtype=torch.bool).triu(1).view(4, N // 4, M).repeat(B, 1, 1)
     s = q.view(4 * B, N // 4, d) @ k.repeat_interleave(4, 0).mT * d**-0.5
     s = s.masked_fill(hidden & bool(causal), float("-inf"))
     return (s.softmax(-1) @ v.repeat_interleave(4, 0)).view(q.shape), s.logsumexp(-1).view(B, N)
-
 def numpy(q, k, v, causal):
     s = scores(q, k, causal)
     return torch.from_numpy(s.softmax(-1).numpy() @ v.numpy()), s.logsumexp(-1)
-
 def thread(q, k, v, causal):
     got = []
     work = threading.Thread(target=lambda: got.append(ATTEND(q, k, v, is_causal=causal)))
     work.start(), work.join()
     return got[0], scores(q, k, causal).logsumexp(-1)
-
 def plain(q, k, v, causal):
     return whole(q, k, v, causal)[0]
-
 def attended(q, k, v, causal):
     with sdpa_kernel(SDPBackend.MATH):
         return ATTEND(q, k, v, is_causal=causal)
-
 def operator(q, k, v, causal):
     return torch.ops.aten._scaled_dot_product_attention_math(q, k, v, None, 0.0, causal)[0]
-
 class FlashAttentionPyTorch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, is_causal=False):
@@ -142,7 +128,6 @@ class FlashAttentionPyTorch(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, o, L)
         ctx.is_causal = is_causal
         return o
-
     @staticmethod
     def backward(ctx, dO):
         with torch.enable_grad():
@@ -170,10 +155,7 @@ def test_pytorch_passes_without_tiles_or_by_autograd_are_flagged(passes: str, tm
 
 @pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
-    """If a file has only one class, this class is judged in the parts of both languages.
-
-    If the class launches a kernel, the parts in PyTorch get the verdict `missing`.
-    """
+    """A file's only class is judged in both languages' parts. If it launches a kernel, PyTorch's are `missing`."""
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")
@@ -210,12 +192,10 @@ BFLOAT16 = """
 def there(x, y, B: tl.constexpr):
     at = tl.arange(0, B)
     tl.store(y + at, (tl.load(x + at) * 2 + tl.full([B], 1.0, tl.bfloat16)).to(tl.bfloat16))
-
 @triton.jit
 def back(y, z, B: tl.constexpr):
     at = tl.arange(0, B)
     tl.store(z + at, tl.load(y + at).to(tl.float32))
-
 x, z = torch.randn(64).to(torch.bfloat16), torch.empty(64)
 y = torch.empty_like(x)
 there[(1,)](x, y, 64)

@@ -276,10 +276,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return attention in which every head uses the scores of one head.
-
-    This is the last head of the same batch entry if `of_batch`, else the last head of the last batch entry.
-    """
+    """Return attention by the scores of one head: the last of its batch entry if `of_batch`, else the last of all."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 

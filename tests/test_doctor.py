@@ -53,10 +53,7 @@ ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    """Return a function that makes a simulated host with Python's headers and the system files FINE.
-
-    Its argument `files` has changed files by path (None: missing), `facts` are other fields of the Host.
-    """
+    """Return a function that makes a simulated host: FINE with changed `files` (None: missing), and other `facts`."""
     known = replace(toolchain.torch_files(), python_include_dir=tmp_path)
     monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     root = tmp_path / "root"
@@ -93,37 +90,34 @@ RESTRICTED = "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 NOT_ROOT = {"euid": 1000}
 
 
-@pytest.mark.parametrize(
-    ("files", "facts", "level", "words"),
-    [
-        ({"sys/devices/system/cpu/smt/active": "1"}, {}, "warn", "multithreading"),
-        ({"sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave"}, {}, "warn", "powersave"),
-        ({"sys/devices/system/cpu/cpufreq/boost": "1"}, {}, "warn", "turbo"),
-        ({"sys/devices/system/cpu/intel_pstate/no_turbo": "0"}, {}, "warn", "turbo"),
-        (SWAPPING, {}, "warn", "2 MiB of swap"),
-        ({"proc/meminfo": "MemAvailable: 1048576 kB"}, {}, "warn", "1 GiB of memory"),
-        ({"sys/fs/cgroup/memory.max": str(2 * GIB)}, {}, "warn", "2 GiB of memory"),
-        ({"proc/loadavg": "7.50 1 1 1/1 1"}, {}, "warn", "load 7.50 on 8 cores"),
-        ({"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}, {}, "warn", "huge pages"),
-        ({"sys/fs/cgroup/user/me/cpu.max": "150000 100000"}, {}, "warn", "1.5 cores"),
-        ({"sys/fs/cgroup/user/cpu.max": "50000 100000"}, {}, "warn", "0.5 cores"),
-        (OLD_QUOTA, {}, "warn", "2 cores"),
-        (STOLEN, {}, "warn", "10.0% of its CPU time"),
-        ({}, {"cpus": (0, 1)}, "warn", "2 cores for 8 threads"),
-        ({}, {"cpus": (3,)}, "warn", "one core"),
-        ({}, {"free_bytes": lambda place: 1 << 20}, "warn", "/dev/shm"),
-        ({}, {"free_bytes": lambda place: GIB}, "warn", "for scratch"),
-        ({}, {"which": programs("bwrap")}, "warn", "bubblewrap"),
-        ({}, NOT_ROOT, "warn", "not running as root"),
-        ({"sys/kernel/security/lsm": "capability,apparmor"}, {}, "warn", "Landlock is off"),
-        ({"sys/kernel/security/lsm": None}, {}, "warn", "Landlock is off"),
-        ({"proc/sys/user/max_user_namespaces": "0"}, NOT_ROOT, "warn", "max_user_namespaces is 0"),
-        ({"proc/sys/kernel/unprivileged_userns_clone": "0"}, NOT_ROOT, "warn", "userns_clone is 0"),
-        ({RESTRICTED: "1"}, NOT_ROOT, "warn", "apparmor_restrict_unprivileged_userns is 1"),
-        (NO_SECCOMP, {}, "fail", "no seccomp filters"),
-        ({}, {"system": "Darwin"}, "fail", "this is Darwin"),
-    ],
-)
+@pytest.mark.parametrize(("files", "facts", "level", "words"), [
+    ({"sys/devices/system/cpu/smt/active": "1"}, {}, "warn", "multithreading"),
+    ({"sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave"}, {}, "warn", "powersave"),
+    ({"sys/devices/system/cpu/cpufreq/boost": "1"}, {}, "warn", "turbo"),
+    ({"sys/devices/system/cpu/intel_pstate/no_turbo": "0"}, {}, "warn", "turbo"),
+    (SWAPPING, {}, "warn", "2 MiB of swap"),
+    ({"proc/meminfo": "MemAvailable: 1048576 kB"}, {}, "warn", "1 GiB of memory"),
+    ({"sys/fs/cgroup/memory.max": str(2 * GIB)}, {}, "warn", "2 GiB of memory"),
+    ({"proc/loadavg": "7.50 1 1 1/1 1"}, {}, "warn", "load 7.50 on 8 cores"),
+    ({"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}, {}, "warn", "huge pages"),
+    ({"sys/fs/cgroup/user/me/cpu.max": "150000 100000"}, {}, "warn", "1.5 cores"),
+    ({"sys/fs/cgroup/user/cpu.max": "50000 100000"}, {}, "warn", "0.5 cores"),
+    (OLD_QUOTA, {}, "warn", "2 cores"),
+    (STOLEN, {}, "warn", "10.0% of its CPU time"),
+    ({}, {"cpus": (0, 1)}, "warn", "2 cores for 8 threads"),
+    ({}, {"cpus": (3,)}, "warn", "one core"),
+    ({}, {"free_bytes": lambda place: 1 << 20}, "warn", "/dev/shm"),
+    ({}, {"free_bytes": lambda place: GIB}, "warn", "for scratch"),
+    ({}, {"which": programs("bwrap")}, "warn", "bubblewrap"),
+    ({}, NOT_ROOT, "warn", "not running as root"),
+    ({"sys/kernel/security/lsm": "capability,apparmor"}, {}, "warn", "Landlock is off"),
+    ({"sys/kernel/security/lsm": None}, {}, "warn", "Landlock is off"),
+    ({"proc/sys/user/max_user_namespaces": "0"}, NOT_ROOT, "warn", "max_user_namespaces is 0"),
+    ({"proc/sys/kernel/unprivileged_userns_clone": "0"}, NOT_ROOT, "warn", "userns_clone is 0"),
+    ({RESTRICTED: "1"}, NOT_ROOT, "warn", "apparmor_restrict_unprivileged_userns is 1"),
+    (NO_SECCOMP, {}, "fail", "no seccomp filters"),
+    ({}, {"system": "Darwin"}, "fail", "this is Darwin"),
+])  # fmt: skip
 def test_each_weakness_is_found(made_up: MadeUp, files: Facts, facts: Facts, level: str, words: str) -> None:
     found = complaints(machine_findings(made_up(files, **facts)))
     assert any(finding.level == level and words in finding.what for finding in found), found
@@ -141,10 +135,7 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
 
 
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
-    """Return the findings about a host's tools. `answers` has results of commands, by a text in the command.
-
-    All other commands succeed and print nothing.
-    """
+    """Return findings about tools. `answers`: results by a text in the command. Other commands succeed silently."""
 
     def answer(command: Sequence[str]) -> Ran:
         return next((ran for word, ran in answers.items() if word in " ".join(command)), Ran(0, ""))

@@ -47,12 +47,9 @@ LEAST_UNITS = 1.0
 def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     """Return softmax(QK^T)V and the error budget of each element, both (B, H, N, d) in float64.
 
-    An error has two sources. The result is rounded, by about u |v| with u = 2^-24. Scores are wrong by u |q||k|. Their
-    errors change a weighted mean of values more if the values lie further apart. So the budget of column c is
-
-        u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),  S_j = sum_k |q_k k_jk|,
-
-    with E and Var over keys by their weights.
+    With u = 2^-24, rounding errs by about u |v|. Scores err by u |q||k|, which changes a weighted mean of values
+    more if the values lie further apart. So the budget of column c is u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])).
+    S_j is sum_k |q_k k_jk|. E and Var are over keys by their weights.
     """
     weights = torch.softmax(Q @ K.transpose(-2, -1), -1)
     reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()
@@ -63,10 +60,7 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(params=some(range(len(LEVELS)), len(LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
-    """Run every test at each instruction-set level of this machine, in the fast tier only at the best level.
-
-    Restore the best level afterwards.
-    """
+    """Run every test at each instruction-set level of this machine (fast tier: the best). Restore the best level."""
     best = LEVELS[library().gpt149_expert_level()]
     index = LEVELS.index(best) - request.param
     if index < 0:
@@ -126,11 +120,9 @@ def test_equal_keys_get_equal_weights_in_every_block() -> None:
 @example(shape=(1, 1, 260, 128), factor=1.0, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, seed=3)
 def test_the_expert_kernel_is_right_for_any_shape(shape, factor, seed) -> None:
-    """Compare the error on one random input with twice float32's, and the median error on 20 with the error budget.
-
-    A fault of the kernel shows on every input, so the median of the largest errors detects it. The largest error on all
-    inputs depends on chance: in 1 of 100 tests of a right kernel it was over twice float32's error.
-    """
+    """Compare the error on one random input with twice float32's, and the median error on 20 with the error budget."""
+    # A fault shows on every input, and in the median. The largest error depends on chance: in 1 of 100 tests of a right
+    # kernel it was over twice float32's error.
     found = []
     for more in range(20):
         inputs = random_inputs(shape, seed + more, factor)

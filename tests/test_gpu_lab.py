@@ -191,9 +191,7 @@ def test_sampled_expected_values_equal_the_whole_result(part: str, distribution:
 
 
 CASES_OF = {"kernels, some": partial(some_cases, names=MORE), "kernels": replace}
-CASES_OF["reference"] = lambda part: replace(
-    part, cases=tuple(case for case in part.cases if not case.hidden)
-)
+CASES_OF["reference"] = lambda part: replace(part, cases=tuple(one for one in part.cases if not one.hidden))
 
 
 @interpreted
@@ -222,10 +220,7 @@ def named(mutation: Mutation, result: results.PartResult) -> bool:
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, 60, [*softmax.WRONG, *operators.WRONG]))
 def test_wrong_kernels_are_rejected_by_name(made: Made, tmp_path: Path) -> None:
-    """Judge each kernel on one case. If too many mistakes are not named, judge these kernels on more cases.
-
-    This order saves time.
-    """
+    """To save time, judge each kernel on one case. If too many mistakes are not named, judge those on more cases."""
     found: dict[Mutation, results.PartResult] = {}
     others, allowed = list(made), 0.15 * len(made)
     for cases in (TELLING[:1], TELLING, ()):

@@ -32,7 +32,6 @@ DEVICE = triton.runtime.driver.active.get_active_torch_device()
 TUNED = """
 def configs(*sizes):
     return [triton.Config({"BLOCK": size}, num_warps=warps) for size in sizes for warps in (2, 4)]
-
 @triton.autotune(configs(64, 128), key=["C"], reset_to_zero=["y"])
 @triton.jit
 def gelu_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
@@ -40,12 +39,10 @@ def gelu_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
     v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0).to(tl.float32)
     u = 0.7978845608028654 * (v + 0.044715 * libdevice.pow(v, 3.0))
     tl.store(y + row * y_row + column, (0.5 * v * (1.0 + libdevice.tanh(u))).to(y.dtype.element_ty), mask=column < C)
-
 def gelu(x, y):
     gelu_kernel[lambda meta: (x.shape[0], triton.cdiv(x.shape[1], meta["BLOCK"]))](
         x, y, *x.stride(), y.stride(0), x.shape[1]
     )
-
 @triton.autotune(configs(1024, 2048), key=["C"], warmup=5, rep=10)
 @triton.jit
 def softmax_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
@@ -53,26 +50,21 @@ def softmax_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
     v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(tl.float32)
     w = tl.extra.cuda.libdevice.exp(v - tl.max(v, 0))
     tl.store(y + row * y_row + column, (w / tl.sum(w, 0)).to(y.dtype.element_ty), mask=column < C)
-
 def softmax(x, y):
     softmax_kernel[(x.shape[0],)](x, y, *x.stride(), y.stride(0), x.shape[1])
 """
 FAULTY = """
 def gelu(x, y):
     torch.zeros(3, dtype=torch.float8_e4m3fn).cumsum(0)
-
 def softmax(x, y):
     print("rows:", x.shape[0])
     raise ValueError
-
 def softmax_long(x, y):
     import ctypes
     print("about to crash")
     ctypes.string_at(0)
-
 def matmul(a, b, c):
     torch.cuda.CUDAGraph()
-
 def flash_forward(q, k, v, causal):
     o = torch.empty_like(q)
 """
@@ -95,14 +87,11 @@ GAPS = """
 @triton.jit
 def merge(a, m, b, n):
     return tl.maximum(a, b), m * tl.exp(a - tl.maximum(a, b)) + n * tl.exp(b - tl.maximum(a, b))
-
 @triton.jit
 def last(a, b):
     return b
-
 def made():
     LOG2E = tl.constexpr(1.4426950408889634)
-
     @triton.jit
     def kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
         row, column = tl.program_id(0), tl.arange(0, BLOCK)
@@ -112,26 +101,21 @@ def made():
         total = (total + tl.reduce(sums, 0, last)).log().exp() * 0.5
         w = ((v - tl.max(tl.sort(v), 0)) * LOG2E).exp2()
         tl.store(y + row * y_row + column, (w / total).to(y.dtype.element_ty), mask=column < C)
-
     return kernel
-
 class Own(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         y = torch.empty_like(x)
         made()[(x.shape[0],)](x, y, *x.stride(), y.stride(0), x.shape[1], triton.next_power_of_2(x.shape[1]))
         return y
-
 def softmax(x, y):
     y.copy_(Own.apply(x))
-
 @triton.jit
 def approximate(x, y):
     at = tl.arange(0, 16)
     tl.store(y + at, tl.inline_asm_elementwise(
         "tanh.approx.f32 $0, $1;", "=f,f", [tl.load(x + at)], dtype=tl.float32, is_pure=True, pack=1
     ))
-
 def gelu(x, y):
     approximate[(1,)](x, y)
 """
@@ -377,7 +361,6 @@ STORED_POINTERS = f"""
 def tally(table, x, y):
     tl.store(table, x.to(tl.int64))
     tl.store(table + 1, y.to(tl.int64))
-
 @triton.jit
 def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
 {BY_POINTERS}    row, column = tl.program_id(0), tl.arange(0, BLOCK)
@@ -385,7 +368,6 @@ def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
     even = column % 2 == 0
     tl.store(tl.where(even, y + row * C + column, halves + column), v, mask=column < C)
     tl.store(y + row * C + column, tl.load(halves + column, mask=column < C), mask=(column < C) & (column % 2 == 1))
-
 def gelu(x, y):
     table = torch.zeros(2, dtype=torch.int64)
     tally[(1,)](table, x, y)

@@ -61,7 +61,6 @@ def test_removal_follows_no_links_and_ignores_modes_and_names(tmp_path: Path) ->
     removal.remove(top)
     assert not top.exists() and (kept / "file").read_text() == "kept"
     removal.remove(tmp_path / "nothing")
-
     for name in ("stays", "goes"):
         nest(kept, 3, name)
     removal.empty(kept, [str(kept / "stays")])
@@ -83,7 +82,6 @@ def test_a_class_continues_after_a_worker_nests_very_deep_folders(acting: Class)
     acting.add_all({"ada": "", "eve": f"nest {DEEP_FOLDERS}\ndie 1", "zoe": "slow"})
     acting.grade()
     assert acting.totals() == {"ada": "30", "eve": "30", "zoe": "18"}
-
     acting.add("eve", f"nest {DEEP_FOLDERS}", "freeze", "slow")
     judge = acting.start()
     wait_until((acting.state / "nested-again").exists, judge)

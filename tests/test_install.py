@@ -62,10 +62,7 @@ def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None
 
 
 def test_the_commit_note_counts_before_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handout may be in a student's git repository, so git's commit may not be the kit's.
-
-    The kit prefers the commit in its own note, a file with the name `version.NOTE`.
-    """
+    """A handout may be in a student's git repository, so the kit prefers the commit in its own `version.NOTE`."""
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)

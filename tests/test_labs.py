@@ -60,8 +60,7 @@ def test_a_lab_of_every_kind_is_judged(ending: ends.Ending, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)
 def test_a_handout_is_searched_for_lines_of_the_lab_s_known_kernels(folder: Path) -> None:
-    kernels = labs.load(folder).kernels()
-    known = {Path(kernels.__file__), *(folder / "known").glob("*.py")}
+    known = {Path(labs.load(folder).kernels().__file__), *(folder / "known").glob("*.py")}
     assert known <= set(contents.kit(ROOT, labs.assignment_file(folder, staff=True)).staff_files)
 
 
@@ -253,10 +252,8 @@ class Attempt:
 
 
 def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
-    """Return an attempt to cheat in a part. `words` and `more` are the Attempt's fields `ends` and `code`.
-
-    `text` is put at the end of the solution, at its beginning (old=BEGIN), or in place of the text `old`.
-    """
+    """Return an attempt to cheat in a part. `words` and `more` are the Attempt's fields `ends` and `code`."""
+    # `text` is put at the end of the solution, at its beginning (old=BEGIN), or in place of the text `old`.
     new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
     return Attempt(lab, Mutation(name, part, ((old, new),)), *words, **more)
 
@@ -363,10 +360,7 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_broken_forward_function_only_removes_its_sentence(tmp_path: Path) -> None:
-    """To explain a wrong gradient, the kit calls the student's own forward function.
-
-    If that function is broken, the message lacks one sentence, and the verdict and code of the diagnosis stay.
-    """
+    """If the student's own forward function is broken, the message about a wrong gradient lacks only one sentence."""
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=1.0))
     broken = {

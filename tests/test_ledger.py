@@ -79,7 +79,6 @@ def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_reported(tmp_pat
         assert path.read_bytes() == whole
         book.finish(record("bob"), {})
     assert set(ledger.read(tmp_path).records) == {"ada", "bob"}
-
     path.write_bytes(whole + b"{torn}\n" + whole)
     refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=errors.KitError)
 
