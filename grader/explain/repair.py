@@ -120,15 +120,15 @@ def _found(
     search = _Search(built)
     # Even without an edit this build may be right by chance (if the kernel reads outside of an array, say): then stop.
     runs = [built.call(case, 0, fresh=True, cpu_s=LIKELY_S) for case in cases]
-    wrong = [
-        (case, 0.0 if run is None else run.call.cpu_s or 0.0)
-        for case, run in zip(cases, runs, strict=True)
+    used = {
+        k: 0.0 if run is None else run.call.cpu_s or 0.0
+        for k, run in enumerate(runs)
         if run is None or run.call.status != "ok" or not run.is_right
-    ]
+    }
     # Leave out slow inputs if there are others: on slow ones, a right edit would reach the limit of its calls.
-    quick = [case for case, cpu_s in wrong if cpu_s < SMALL_S / 2]
-    slow = [case for case, cpu_s in wrong if quick and case not in quick]
-    cases, wrong = [case for case in cases if case not in slow], quick or [case for case, _ in wrong]
+    quick = {k for k, cpu_s in used.items() if cpu_s < SMALL_S / 2} or set(used)
+    wrong = [cases[k] for k in sorted(quick)]
+    cases = [case for k, case in enumerate(cases) if k in quick or k not in used]
     if not wrong:
         return {}, 0
     drawn = functools.cache(lambda: list(_further(judged.kernel, wrong)))

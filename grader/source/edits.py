@@ -647,11 +647,12 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
         for one in _COMPARED.finditer(code, begin, end)
         if is_whole(in_scope(known, one.start()).get(one[1], ""))
     ]
-    for one, other in pairwise(bounds):
-        if one[1] != other[1] and not re.search(r"[;{}]", code[one.end() : other.start()]):
-            places = ((*one.span(1), other[1]), (*other.span(1), one[1]))
-            old, new = f"{one[1]}, {other[1]}", f"{other[1]}, {one[1]}"
-            yield ranked_edit(code, 1.0, one.start(), old, new, places, f"{one[1]} and {other[1]} exchanged")
+    for first, second in pairwise(bounds):
+        if first[1] != second[1] and not re.search(r"[;{}]", code[first.end() : second.start()]):
+            swapped = ((*first.span(1), second[1]), (*second.span(1), first[1]))
+            old, new = f"{first[1]}, {second[1]}", f"{second[1]}, {first[1]}"
+            words = f"{first[1]} and {second[1]} exchanged"
+            yield ranked_edit(code, 1.0, first.start(), old, new, swapped, words)
     steps = [one.span(1) for one in re.compile(r"\+=\s*(\w+)(?=\s*\))").finditer(code, begin, end)]
     alike = {"": steps}
     """Spans of expressions by their form: the text with "w" in place of each word; "" for steps of loops."""
