@@ -139,7 +139,7 @@ def test_out_of_memory_in_a_source_text_is_not_an_out_of_memory_error(tmp_path: 
     r"\nmodule.cpp:1: Error: forged\n",
 ], ids=["plain", "coloured", "of an assembler"])  # fmt: skip
 def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
-    """A source's message with line breaks can look like errors. The reported error must be the compiler's own."""
+    """A #pragma message can print text that looks like errors. The compiler's own error is reported."""
     message = f'int a;\n#pragma message "{said}"\n'
     made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
     assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics

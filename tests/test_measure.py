@@ -287,7 +287,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (24, "slow", ())
-    # If the rounds leave doubt, "slow" needs the policy's least number of rounds.
+    # If the rounds leave doubt, "slow" needs at least MIN_ROUNDS rounds.
     rng = random.Random(11)
     timings = [sequential(noisy_rounds(rng, lambda r: exp(r.gauss(0, 0.05)), 1.15), CPU) for _ in range(300)]
     assert {timing.verdict for timing in timings} == {"pass", "slow"}

@@ -227,7 +227,7 @@ def test_master_earns_every_point_in_a_result_file_as_promised(default_run: tupl
     for part, expected in {"part1": 4718592, "part2": 4718592, "part3": 557056, "part4": 524288}.items():
         assert memory[part]["profiler_bytes"] == memory[part]["reference_profiler_bytes"] == expected
         assert said.count(f"mem usage:  {expected} bytes") >= 2
-    # Kernels copy tensors into vectors, which torch's profiler does not see. So part 1 holds its N x N scores twice.
+    # Part 1 holds its N x N scores twice: in the tensor QK_t, and in a vector, which torch's profiler does not see.
     assert memory["part1"]["peak_bytes"] > 2 * 4 * 1024 * 1024
     assert memory["part3"]["peak_bytes"] < memory["part1"]["peak_bytes"] / 2
     assert result["schema_version"] == 1 and set(result["submission"]) == {"id", "sha256"}

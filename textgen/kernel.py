@@ -11,8 +11,8 @@ If the keys are cut into C chunks of t / C keys, the work is t x t / C. Each chu
 To merge the chunks' outputs, the sum Z of exp(score) in each chunk must be known, but the softmax has divided by it. So
 every chunk gets a copy of the newest key. The copy's value is 0, except for a 1 in an additional channel. In this
 channel the kernel returns exp(s) / Z, where s is the newest key's score. The newest key is the same in all chunks, so
-all Z are known as multiples of exp(s), whose own value is not needed. The sum over all keys contains exp(s) once, so
-subtracting the copies loses only a few bits, for any scores.
+all Z are known as multiples of exp(s), whose own value is not needed. The sum over all keys is at least exp(s), because
+the newest key is one of them. So subtracting the copies, C times exp(s), loses only a few bits, for any scores.
 
 In real arithmetic the result is the softmax over all keys. The merge follows Dao et al. 2022 (FlashAttention).
 """

@@ -282,7 +282,7 @@ class Closer:
         """Return the diagnosis `known` of a wrong public case, extended by all further findings."""
         if known.code in PLAIN:
             return known
-        # Threads that all run a loop race, even if each call gives the same wrong result.
+        # If every thread runs the whole loop, the threads race, even if each call gives the same wrong result.
         is_whole = WHOLE_LOOP in "\n".join(_sentence(self._shared_out, []))
         if known.code == "race" or is_whole:
             races = _sentence(self._races, "")

@@ -46,7 +46,7 @@ class Deviated:
 
     `expected` (float64), `actual` and `wrong` (bool) have the output's shape. Listeners must not change them. `blocks`
     come from `grader.explain.deviation.blocks`. `hidden`: True if students do not get this case. If the call of a case
-    is repeated and is wrong again, a second event is sent.
+    is repeated under the profiler and is wrong again, a second event is sent.
     """
 
     part: Part

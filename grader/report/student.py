@@ -77,7 +77,8 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     failed = any(not case.ok for case in hidden)
     ended_hidden = _ended_on_hidden(part, cases)
     diagnosis = _diagnosis(part, public, first_hidden, ended_hidden)
-    # Show "wrong" for a crash or a hang, too: by its choice of three verdicts, a kernel would reveal more than one bit.
+    # Show "wrong" for a crash or a hang, too: by choosing among three verdicts, a kernel could reveal
+    # more than one bit of a hidden input.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)

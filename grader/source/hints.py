@@ -128,11 +128,11 @@ def _same_count(row: str, name: str, wanted: int) -> bool:
     if start < 0 or opening < 0:
         return True
     depth, count = 0, 1
-    for character in row[opening:]:
+    for at, character in enumerate(row[opening:], opening):
         depth += (character in "([{") - (character in ")]}")
         count += character == "," and depth == 1
         if depth == 0:
-            return count == wanted
+            return count * bool(row[opening + 1 : at].strip()) == wanted
     return True
 
 

@@ -153,10 +153,10 @@ class TrialSetup:
 
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
-    """Run all trials and yield each when it ends. `folder` holds the trials' files.
+    """Judge right and wrong solutions and attacks, and yield each trial when it ends. `folder` holds the trials' files.
 
-    `every`: try all attacks, else one for each row of the lab's table of attacks. Raises UsageError if the assignment's
-    master source has no marked solution.
+    `every`: try all attacks, else a few that together cover each row of the lab's table of attacks. Raises
+    UsageError if the assignment's master source has no marked solution.
     """
     path = labs.master(assignment.lab_folder, assignment.source)
     with explained(f"cannot read {path}"):

@@ -29,7 +29,8 @@ Inputs = dict[str, Array]
 MAX_ABS_SCORE = 60.0
 #: Standard deviation of Q.K in the random distributions. In a head with N = 1024, max - min of Q.K is then about 35.
 SCORE_SD = 3.3
-#: In heads of at most this many rows, Q is rescaled to get the spread. Larger heads have this spread without rescaling.
+#: In heads of at most this many rows, Q is rescaled so that the scores have the standard deviation SCORE_SD. In larger
+#: heads they have it without rescaling.
 _EXACT_SPREAD_N = 96
 
 _Maker = Callable[[Shape, Draws], Inputs]

@@ -1,4 +1,4 @@
-"""Races in files of the published style are found without torch; delays make races visible in short calls."""
+"""Races are found in files that include torch, but without torch. Delays make races visible in short calls."""
 
 import csv
 import re

@@ -172,7 +172,8 @@ def flags(
     if chosen := next((row for row in rows if row.name.startswith("class ")), None):
         found.append(Flag("judged_class", _chosen(chosen, built)))
     if part.avoids_tensor and _holds_avoided(played):
-        message = f"PyTorch makes tensors of {' x '.join(part.avoids_tensor)} numbers in its calls, in place of tiles"
+        size = " x ".join(part.avoids_tensor)
+        message = f"PyTorch makes tensors of {size} numbers during the part's calls, in place of tiles"
         found.append(Flag("tensor_not_avoided", message, "review"))
     return (*found, *of_replay)
 

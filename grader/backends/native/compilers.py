@@ -333,7 +333,7 @@ def digest(*parts: bytes) -> str:
 # look like errors in other places. gcc prints the places of its own messages in a colour, which can be configured. The
 # kit makes this colour a random number for each run. A source cannot know it, so text with this colour comes from gcc.
 
-#: gcc's option for output without colours, and the option that replaces it so that places have a colour (the mark).
+#: gcc's option for output without colours, and the option that replaces it so that the places of errors are coloured.
 PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
 #: Start of a line that names a place, in the format that `grader.source.diagnostics` reads.

@@ -87,8 +87,8 @@ class Done:
     """Event: a job has a verdict. `result` is the content of result.json.
 
     `unfit`: True if the machine was too unsteady to measure a time. `seconds` maps kinds of phases (waiting, building,
-    results, timing) to wall time. `timings` has the fields of `ledger.HeldTiming` for each timing. `machine` is the
-    cluster machine that judged, or "".
+    headers, inspection, results, timing) to wall time. `timings` has the fields of `ledger.HeldTiming` for each timing.
+    `machine` is the cluster machine that judged, or "".
     """
 
     submission_id: str

@@ -83,7 +83,7 @@ SOFTMAX: list[Suspect] = [
         lambda s: np.exp(s.inputs["x"] - s.inputs["x"].max(1, keepdims=True))),
     row("over_rows", "wrong_axis", "Each column sums to 1, not each row: the sum has the wrong axis.",
         lambda s: softmax(s.inputs["x"], 0)),
-    row("base_two", "wrong_base", "These are powers of 2: exp2(x) needs x log2(e).",
+    row("base_two", "wrong_base", "These are powers of 2: exp(x) is exp2(x * log2(e)).",
         lambda s: softmax(s.inputs["x"] * np.log(2))),
     row("scaled_and_exp", "wrong_base", "x is multiplied by log2(e), but then exp() is used in place of exp2().",
         lambda s: softmax(s.inputs["x"] / np.log(2))),

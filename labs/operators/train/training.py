@@ -38,8 +38,10 @@ MNIST_IMAGES = 60_000
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results of both networks for one epoch: mean loss of its steps, share of test images read correctly, and images
-    per second. The images per second are None if the calls of all steps were compared."""
+    """Results of both networks for one epoch: mean loss, share of test images read correctly, and images per second.
+
+    Steps in which each call is compared with torch are not timed. The images per second are None if no step is timed.
+    """
 
     number: int
     loss: float

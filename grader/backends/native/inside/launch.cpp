@@ -223,8 +223,8 @@ void allow(long ruleset, int fd, uint64_t rights) {
 void close_files(int program) {
   const long version = syscall(kCreate, nullptr, 0, 1);
   check(version, "landlock");
-  // `rights`: all file rights of each Landlock version. `attributes`: the rights to forbid, to files, to the network
-  // (from version 4 on) and to signals and sockets of other processes (from version 6 on).
+  // `rights`: all file rights of each Landlock version. `attributes`: what is forbidden: file accesses,
+  // the network (from version 4 on), and signals and sockets of other processes (from version 6 on).
   const uint64_t rights[] = {0, (1u << 13) - 1, (1u << 14) - 1, (1u << 15) - 1, (1u << 15) - 1, (1u << 16) - 1};
   const uint64_t attributes[] = {rights[version < 5 ? version : 5], version >= 4 ? 3u : 0u, version >= 6 ? 3u : 0u};
   const long ruleset = syscall(kCreate, attributes, version < 4 ? 8 : version < 6 ? 16 : 24, 0);

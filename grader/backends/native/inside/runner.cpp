@@ -306,7 +306,7 @@ class Served {
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
     made->most_bytes = static_cast<uint64_t>(whole(request.word("max_output_bytes")));
     Call &kept = *made;
-    // Reply without a call: labs/attention/studies/cache.py measures the time that the request itself takes.
+    // Reply without a call: labs/attention/studies/cache.py subtracts the cache misses of the request itself.
     if (request.word("without_the_call") == "1") return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.word("keep") == "1") keep_ = std::move(made);
     answer(kept);
