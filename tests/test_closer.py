@@ -21,7 +21,7 @@ from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
-from grader.explain.closer_look import OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
+from grader.explain.closer_look import COUNTED_EARLY, OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.sanitizer_sites import Site
 from grader.explain.suspect import Suspect
@@ -699,6 +699,18 @@ def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
     closer._row = functools.partial(Closer._row, closer)
     assert Closer._shared_out(closer)[-1].endswith(f"({note})")
+    # Of two regions, only the one around the race is named.
+    closer.body = body(text.replace("}", text.partition("{\n")[2]).replace(" y[i]", "\ny[i]"))
+    rows = Closer._shared_out(closer, "both in mine.cpp:7: y[i] = 0;")
+    assert [row.partition(": ")[0][-1] for row in rows] == ["5", "6"][: 2 if clause else 1]
+
+
+def test_threads_that_are_counted_outside_of_a_parallel_region_are_named() -> None:
+    closer: Any = SimpleNamespace(body=body(MIXED))
+    assert Closer._counted(closer, 2) == COUNTED_EARLY and Closer._counted(closer, 3) == ""
+    for before in ("auto share = [&](int n) {", "#pragma omp parallel\n{"):
+        closer.body = body(MIXED.replace("{", f"{{\n{before}", 1) + "}")
+        assert {Closer._counted(closer, line) for line in range(9)} == {""}
 
 
 @pytest.mark.parametrize("races, advice", [("O: ", SAME_ELEMENT), ("S: s[j] = 1;", OVERLAP), ("S: x[j]", "")])
@@ -736,7 +748,7 @@ def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None
     assert [line for line, _ in shown(text, "part1", ["call:exp"])] == [3]
 
 
-def test_a_loop_that_cannot_end_explains_a_crash() -> None:
+def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
     judged = SimpleNamespace(broken=(None, SimpleNamespace(status="crash", signal_name="SIGSEGV")))
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
@@ -745,6 +757,12 @@ def test_a_loop_that_cannot_end_explains_a_crash() -> None:
     message = Closer._placed(closer, crash).message
     assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")
     assert message.endswith("(it tests i, but changes j)")
+    # A malformed reply may be the effect of a write outside of an array, too: the checked build names its line.
+    judged.broken, said = (None, Call("protocol")), "module.cpp:2:5: runtime error: division by zero"
+    sites: Any = SimpleNamespace(found=[Site(sanitize.reports(said, write(tmp_path, text))[0], "'random'")])
+    closer.part, closer.second = None, SimpleNamespace(look=lambda *_: SimpleNamespace(sites=sites))
+    closer._with_indices = lambda places, _: [places]
+    assert "\n  mine.cpp:2: for" in Closer._placed(closer, Diagnosis("protocol", "No result.")).message
 
 
 def test_the_second_build_runs_in_the_sandbox_of_the_judged_build(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1076,7 +1094,8 @@ def test_no_edit_hides_a_mistake() -> None:
     ("float a = s + t;\nfor (int i = 0; i < N; i++) {\nt += p[i];\n}\no[0] = a;",
      "this line after the loop of line 6"),
     ("memset(o, 0, N);\no[omp_get_num_threads() * N] = 1;\nt = 1 / (t + 1e-6f);\nfloat &f = *o;\nf = s + *p / t;",
-     "omp_get_thread_num() in | N * sizeof(float) in | without + 1e-6f | brackets of `(s + *p) / t`"),
+     "omp_get_max_threads() in | omp_get_thread_num() in | "
+     "N * sizeof(float) in | without + 1e-6f | brackets of `(s + *p) / t`"),
     ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
     ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
      "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),

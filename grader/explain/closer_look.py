@@ -39,6 +39,7 @@ from grader.source import dataflow, landmarks, scopes
 UNWRITTEN = (
     "Only one thread works here, so it is not a race: the function reads memory that was never written."
 )
+DIVIDED = "the threads divide the iterations of this loop"
 WHOLE_LOOP = "each thread runs the whole loop: is `#pragma omp for` missing before it?"
 #: The head of a class, up to its `{`.
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
@@ -83,6 +84,10 @@ SAME_ELEMENT = (
 #: A loop from 0. Group 1 is its counter, group 2 its end.
 LOOP_TO = re.compile(r"\b(\w+)\s*=\s*0\s*;\s*\1\s*<\s*(\w+)\s*;")
 OVERLAP = "The parts of the threads overlap: look at where they begin, and at their length."
+COUNT = "omp_get_num_threads"
+COUNTED_EARLY = "1 outside of a parallel region: call omp_get_max_threads() there"
+#: The end of a text that is inside the braces of a lambda expression.
+IN_LAMBDA = re.compile(r"\[[^][]{0,80}\][^;{}]{0,200}\{[^{}]*$")
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
 #: The description of an edit that resets all elements of an array. Group 1 is the array's name.
 SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
@@ -106,6 +111,11 @@ def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
 def _lines_in(name: str, text: str) -> set[int]:
     """Return the lines of the file `name` to which a text refers, as in `name:7`."""
     return {int(line) for line in re.findall(rf"{re.escape(name)}:(\d+)", text)}
+
+
+def _offset(body: landmarks.Body, line: int) -> int:
+    """Return the offset of a line in the file's text without comments and literals."""
+    return len("\n".join(body.code[: line - 1])) + (line > 1)
 
 
 def _without_guesses(diagnosis: Diagnosis) -> Diagnosis:
@@ -189,14 +199,15 @@ class Closer:
             return replace(diagnosis, message="\n".join([f"{lead} {STUCK}", *stuck]))
         if self.second is None:
             return self._stopped(diagnosis, None) if call.status == "timeout" else diagnosis
-        if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
+        # A write outside of an array may also damage the runner's own data, so that the reply is malformed.
+        if call.status not in ("timeout", "protocol") and call.signal_name not in crashes.SANITIZED:
             return diagnosis
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
             found = self.second.look_in_turn(self.part)
             kept = self._late_crash(case, found)
         if found is None or not found.sites.found:
-            if found is not None and call.status != "timeout":
+            if found is not None and call.signal_name in crashes.SANITIZED:
                 return self._unseen(diagnosis)
             return self._stopped(diagnosis, found.stopped if found else None)
         of_value = sanitizer_sites.of_value(found.sites.found)
@@ -358,7 +369,7 @@ class Closer:
         body = self.kernel.body
         early_words, find = clues.KNOWN["nowait"]
         early = [self._row(each, early_words) for each in (find(body) if body is not None else ())]
-        rows, regions = self._with_indices(races), _sentence(self._shared_out, [])
+        rows, regions = self._with_indices(races), _sentence(lambda: self._shared_out(races), [])
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
         elif WHOLE_LOOP in "\n".join(regions):
@@ -375,29 +386,35 @@ class Closer:
         lines = [first, *early, *regions, *rows, command, seen]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
-    def _shared_out(self) -> list[str]:
+    def _shared_out(self, races: str = "") -> list[str]:
         """Return the lines of the function that show how a parallel region divides its work, each with a note.
 
-        They are the region's pragma, calls of omp_get_thread_num() before the region, declarations of numbers that all
-        threads share, and loops that each thread runs whole. Returns [] unless there is exactly one region.
+        They are the pragmas and the loops around the lines that `races` names. If there is exactly one region, its
+        pragma is added. Further lines are calls of omp_get_thread_num() before it, declarations of numbers that all
+        threads share, and loops that each thread runs whole.
         """
-        body = self.body
-        regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
-        if body is None or len(regions) != 1:
+        if (body := self.body) is None:
             return []
-        code = "\n".join(body.code)
-        begin, end = (len("\n".join(body.code[: line - 1])) for line in (body.first, body.last + 1))
-        notes = {
-            line: f"declared outside of the parallel region: all threads share {' and '.join(names)}"
-            for line, names in scopes.shared_numbers(code, begin, end).items()
-        }
-        notes |= {
-            place.line: NUMBERED_EARLY
-            for place in body.find(r"\bomp_get_thread_num\s*\(")
-            if place.line < regions[0].line
-        }
-        notes[regions[0].line] = "the parallel region"
-        notes |= dict.fromkeys(scopes.whole_loops(code, begin, end), WHOLE_LOOP)
+        code, notes = "\n".join(body.code), dict[int, str]()
+        accesses = _lines_in(self.source.name, re.sub(r".*\ballocated \(.*", "", races))
+        for line in accesses:
+            lines = scopes.shared_loop(code, _offset(body, line))
+            notes |= dict(zip(lines, ("the parallel region", DIVIDED), strict=False))
+        notes = {line: note for line, note in notes.items() if line not in accesses}
+        regions = body.find(r"#\s*pragma\s+omp\s+parallel\b")
+        if len(regions) == 1:
+            begin, end = _offset(body, body.first), _offset(body, body.last + 1)
+            notes |= {
+                line: f"declared outside of the parallel region: all threads share {' and '.join(names)}"
+                for line, names in scopes.shared_numbers(code, begin, end).items()
+            }
+            notes |= {
+                place.line: NUMBERED_EARLY
+                for place in body.find(r"\bomp_get_thread_num\s*\(")
+                if place.line < regions[0].line
+            }
+            notes[regions[0].line] = "the parallel region"
+            notes |= dict.fromkeys(scopes.whole_loops(code, begin, end), WHOLE_LOOP)
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _strides(self) -> list[str]:
@@ -514,7 +531,7 @@ class Closer:
         """Return the diagnosis, preceded by a mistake that the source text shows, if any.
 
         Such mistakes are: a reduction by a wrong operator; exp() of a wrong sign; a sum that is not set to 0; changes
-        to a copy.
+        to a copy; threads that are counted outside of a parallel region.
         """
         if self.body is None:
             return diagnosis
@@ -543,6 +560,10 @@ class Closer:
                 f"{copy} in {name}:{place.line} is a copy: what is changed in it is lost. Write a reference, as in "
                 f"{kind} &{copy}."
             )
+        elif self.body.find(r"#\s*pragma\s+omp\s+parallel\b") and (
+            counted := [at for at in self.body.find(rf"\b{COUNT}\b") if self._counted(at.line)]
+        ):
+            words = f"{COUNT}() in {name}:{counted[0].line} is {COUNTED_EARLY}."
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
@@ -751,9 +772,21 @@ class Closer:
             self._row(place, f"{rest[3]} in place of {rest[1]}?" if rest and rest[1] != rest[3] else small)
             for place in made
             for rest in [REMAINDER.search(place.text)]
-            for small in [clues.KNOWN["small"][0] if re.search(clues.SMALL, place.text) else ""]
+            for small in [
+                clues.KNOWN["small"][0] if re.search(clues.SMALL, place.text) else self._counted(place.line)
+            ]
         ]
         return [places, VALUE_LEAD if of_value else INDEX_LEAD, *lines] if lines else [places]
+
+    def _counted(self, line: int) -> str:
+        """Return a note if a line of the function calls omp_get_num_threads() outside of parallel regions, else ""."""
+        body = self.body
+        if body is None or line not in body.lines() or COUNT not in body.code[line - 1]:
+            return ""
+        code = "\n".join(body.code)
+        begin, at = (_offset(body, each) for each in (body.opened, line))
+        is_outside = scopes.region_around(code, at) is None and not IN_LAMBDA.search(code[begin:at])
+        return COUNTED_EARLY if is_outside else ""
 
     def _zeros(self, checked: Checked | None) -> str:
         if checked is None or not checked.right_if_zeroed:
@@ -837,6 +870,8 @@ class Closer:
 
         `facts_found` is the sentence of `common_facts` about the sizes at which calls are right or wrong.
         """
+        if "beyond the last full tile" in facts_found:
+            return list(clues.USUAL["remainder_tile"])
         if several := MULTIPLE.search(facts_found):
             return [f"cut:{several[1]}", *(["shares"] if several[2].isdigit() else [f"until:{several[2]}"])]
         if several := NO_MULTIPLE.search(facts_found):

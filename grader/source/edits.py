@@ -232,7 +232,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices.
 
     Further edits round a quotient up, multiply a number of bytes by sizeof(float), or give a sum or counter another
-    type. Others replace the number of threads by the thread's number.
+    type. Others replace the number of threads by the thread's number, or by the number of threads of the next region.
     """
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
@@ -263,8 +263,8 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield ranked_edit(code, 0, one.start(), one[0], new)
     for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
-        place = (*one.span(), "omp_get_thread_num")
-        yield ranked_edit(code, 0, one.start(), f"{one[0]}()", "omp_get_thread_num()", [place])
+        for new in ("omp_get_max_threads", "omp_get_thread_num")[one[0] == "omp_get_max_threads" :]:
+            yield ranked_edit(code, 0, one.start(), f"{one[0]}()", f"{new}()", [(*one.span(), new)])
     for one in _ACCUMULATED.finditer(code, begin, end):
         first, last = one.end() - 1, closed(code, code.find("(", one.start()) + 1, "()")
         cast = wrapped(

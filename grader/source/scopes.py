@@ -237,6 +237,9 @@ def hiding(
 
 
 _PARALLEL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp[ \t]+parallel\b((?:\\\n|[^\n])*)\n", re.MULTILINE)
+_PARALLEL_LOOP = re.compile(
+    r"^[ \t]*#[ \t]*pragma[ \t]+omp\b[^\n]*\bfor\b[^\n]*(?:\\\n[^\n]*){0,9}\n\s{0,200}(for\b)", re.MULTILINE
+)
 _OWN_CLAUSE = re.compile(
     r"\b(?:(?:first|last)?private|linear)\s*\(([^()]*)\)|\breduction\s*\([^:()]*:([^()]*)\)"
 )
@@ -248,6 +251,24 @@ _SHARES = re.compile(
 )
 _SET_TO = re.compile(r"(?<![\w.\])>])(\w+)\s*=(?!=)\s*([^;{}]*)")
 _STORE = re.compile(r"\w+\s*(?:\[[^;=]*\]|\([^;=()]*\))\s*[-+*/]?=(?!=)|\b\w*[wW]rite\w*\([^;]*")
+
+
+def region_around(code: str, at: int) -> int | None:
+    """Return the offset of the pragma of the parallel region around an offset; None outside of such regions."""
+    pragmas = _PARALLEL.finditer(code, 0, at)
+    return next((one.start() for one in pragmas if statement_end(code, one.end()) > at), None)
+
+
+def shared_loop(code: str, at: int) -> list[int]:
+    """Return the lines of the parallel region's pragma and of the head of the parallel loop, both around an offset."""
+    region = region_around(code, at)
+    if region is None:
+        return []
+    heads = [one.start(1) for one in _PARALLEL_LOOP.finditer(code, region, at)]
+    return [
+        line_of(code, each)
+        for each in (region, *(one for one in heads[-1:] if statement_end(code, one) > at))
+    ]
 
 
 def whole_loops(code: str, begin: int, end: int) -> list[int]:

@@ -130,8 +130,9 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     """Compare a prediction with the output. Return (explains the wrong elements, agrees with nearly all right ones).
 
     To explain the wrong elements, a prediction must agree with nearly all of them. If these are all NaN or infinite, it
-    must also agree with nearly all right elements, because many mistakes give NaN. NaN agrees only with NaN. `slack` is
-    the allowed difference of each element, by default `seen.slack`.
+    must also agree with nearly all right elements, because many mistakes give NaN. Without right elements it then
+    explains nothing. NaN agrees only with NaN. `slack` is the allowed difference of each element, by default
+    `seen.slack`.
     """
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
@@ -145,5 +146,6 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     near = same | (miss <= 0.25 * abs(actual - seen.expected))
     if wrong.any() and (close & near)[wrong].mean() < AGREEING:
         return False, False
-    fits_right = bool(wrong.all()) or bool(close[~wrong].mean() > AGREEING)
-    return fits_right or not wrong.any() or bool(np.isfinite(actual[wrong]).any()), fits_right
+    has_pattern = not wrong.any() or bool(np.isfinite(actual[wrong]).any())
+    fits_right = has_pattern if wrong.all() else bool(close[~wrong].mean() > AGREEING)
+    return fits_right or has_pattern, fits_right
