@@ -120,6 +120,7 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
     ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
     ({"score": lambda s: np.where(np.arange(s.shape[-1]) % 3 < 2, s, -1e9)}, "last of each 3 is left out"),
+    ({"blocks": 16, "begin": 0}, "once): does the loop over the channels of a tile"),
     ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
     # With a single key a wrong weight has no effect: the normalised weight is 1.
     ({"N": 1, "wrong_at": 1}, None),
@@ -138,7 +139,9 @@ def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], wo
         q, k, scores = inputs["Q"], inputs["K"], np.zeros((), np.float32)
         block = mistake.get("blocks", q.shape[3])
         for at in range(0, q.shape[3], block):
-            scores = (np.exp(scores) if at else scores) + q[..., at : at + block] @ k[..., at : at + block].mT
+            some = slice(mistake.get("begin", at), at + block)
+            scores = np.exp(scores) if at and some.start else scores
+            scores = scores + q[..., some] @ k[..., some].mT
         scores = mistake.get("score", lambda scores: scores)(scores)
         weights = np.exp(scores)[..., used]
         sums = mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
@@ -268,6 +271,15 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
         "std::vector<float> L = formatTensor(LTensor)", "float *sums = LTensor.data_ptr<float>()"
     )
     assert [line for line, _ in shown(pointed, "part4", [r"text:\bLTensor\b"])] == [8], "used by its pointer"
+    for copied in ("float> L = formatTensor(LTensor)", "float> L(LTensor.data(), LTensor.data() + N)"):
+        other = (
+            SUMS.replace("float> L = formatTensor(LTensor)", copied)
+            .replace("L[", "sums[")
+            .replace("> L", "> sums")
+        )
+        assert [line for line, _ in shown(other, "part4", CLUES["flash_l_tile_row"])] == [11], (
+            "by another name"
+        )
     first = [(4, "declared without a value"), (8, "declared without a value")]
     codes = [code for code in CLUES if code.startswith("stale_") and code != "stale_l"]
     assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
@@ -379,7 +391,9 @@ void kernel(float *S, float *O, int Bc, int N, int d) {
 def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     for clue, line in {"updates": 14, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}.items():
         assert [place for place, _ in shown(UPDATES, "part4", [clue])] == [line], clue
-    assert numbers(body(UPDATES).around_row_sums("Bc")) == numbers(body(UPDATES).summing()) == [7]
+    exp_too = UPDATES.replace("m += O[j]", "m += std::exp(O[j])")
+    assert numbers(body(exp_too).around_weights("Bc")) == [7, 12]
+    assert numbers(body(UPDATES).around_weights("Bc")) == numbers(body(UPDATES).summing()) == [7]
     assert not body(UPDATES).leaves()
     assert numbers(body(UPDATES.replace("memcpy(S, O, Bc * d);", "return;")).leaves()) == [15]
     sums = [place for place, _ in shown(UPDATES, "part4", ["sums"])]
@@ -458,6 +472,10 @@ def test_the_work_of_helpers_counts_at_their_calls() -> None:
     assert [line for line, _ in shown(HELPED, "part4", ["call:exp"])] == [12, 2], "through two functions"
     assert numbers(found.zeroed_in("d")) == [9, 13], "memset is outside of the loop"
     assert numbers(found.restarts("d")) == [10, 11] and not found.restarts("N")
+    own = HELPED.replace("last(const float *x) { return std::exp(x[0])", "last(float x) { return 1 + x")
+    assert [line for line, _ in shown(own, "part4", ["own_exp"])] == [2] and not shown(
+        HELPED, "part4", ["own_exp"]
+    )
     assert shown(HELPED, "part2", ["restarts:d"]) == [], "a sum of scores is not one of the output"
     assert [(place.line, name) for place, name in found.never_begun()] == [(12, "lij")]
     looked_for = ["nowait", "shares", "added", "rest:N,d", "instead:K,V", "input:Q"]

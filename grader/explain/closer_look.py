@@ -899,7 +899,7 @@ class Closer:
         wanted += (
             oracle.clues.get(code)
             or clues.usual(code)
-            or (("store",) if known else clues.USUAL["wrong_values"])
+            or (("store", "stored") if known else clues.USUAL["wrong_values"])
         )
         suspected = self._suspected(known and code not in {*oracle.dissected_codes, "unsteady"})
         name = self.source.name

@@ -111,7 +111,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "not_finite": ("bytes", "bare", "fresh", "divide", "skips"),
     "unsteady": ("nowait", "bytes", "static", "bare", "fresh"),
     "race": ("nowait", "parallel"),
-    "wrong_values": ("bytes", "skips", "loops", "store", "index"),
+    "wrong_values": ("bytes", "skips", "loops", "store", "stored", "index"),
 }
 #: Clues for codes that consist of the name of an axis and one of these texts, such as "row_range".
 OF_PLACES: dict[str, tuple[str, ...]] = {
@@ -222,7 +222,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind in ("until", "mixed"):
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
     if kind == "around":
-        return f"this loop runs to {own}", body.around_row_sums(own)
+        return f"this loop runs to {own}", body.around_weights(own)[:3]
     if kind == "zeroed":
         return f"set to zero in the loop to {own}", body.zeroed_in(own)
     if kind == "restarts":
@@ -235,6 +235,11 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         )
     if kind == "cut":
         return f"to {own} in steps, or rounded down: is the remainder of {own} included?", body.cut(own)
+    if kind == "own_exp":
+        # If the part calls a library's exp(), a function of one number is something else.
+        library, whole = r"\bexp(?:f|l|2|2f|m1|m1f)?\s*\(|_exp_p[sd]\b", at.part.body
+        used = [] if whole.find(library) or whole.calls(library) else body.arithmetic_of_one_number()
+        return "does this compute the exponential?", used[:MOST_PLACES]
     if kind == "unlooped":
         used = body.reads(_given(at, part, next(iter(part.arguments))))
         loops = body.enclosing(used[-1].line) if used and not body.until(own) else []

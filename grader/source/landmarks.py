@@ -20,7 +20,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-#: Limit on the arrays that `never_begun` examines, and on the lines for which `updates`, `around_row_sums`, `summing`
+#: Limit on the arrays that `never_begun` examines, and on the lines for which `updates`, `around_weights`, `summing`
 #: and `leaves` look for enclosing loops.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
@@ -51,6 +51,8 @@ _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
 #: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
+#: A vector that is initialised in parentheses: `vector<float> l(p, p + N);`.
+_VECTOR = re.compile(r"(?<=\w>\s)(\w+)\s*\(\s*(\w+\s*\.\s*(?:data|begin)[^{};]{0,200})\)\s*;")
 #: The text before a name in a declaration: a type or a comma, then a blank, * or &.
 _DECLARES = re.compile(r"[\w>,](?:\s*[*&]\s*|\s+)$")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
@@ -216,10 +218,18 @@ class Body:
         added = ((n, _ADDED.search(self._read(n))) for n in self.lines())
         return [self.place(n) for n, sum_ in added if sum_ is not None and "*" not in sum_[3]]
 
-    def around_row_sums(self, size: str) -> list[Place]:
-        """Return the loops to `size` around the lines of `row_sums`."""
-        around = {loop.line for each in self.row_sums()[:_MOST_EQUAL] for loop in self.enclosing(each.line)}
+    def around_weights(self, size: str) -> list[Place]:
+        """Return the loops to `size` around the lines of `row_sums` and around calls of exp()."""
+        lines = [*self.row_sums()[:_MOST_EQUAL], *self.find(_EXP.pattern)[:_MOST_EQUAL]]
+        around = {loop.line for each in lines for loop in self.enclosing(each.line)}
         return [place for place in self.until(size) if place.line in around]
+
+    def arithmetic_of_one_number(self) -> list[Place]:
+        """Return the lines that compute something if this is a function of one float that returns a number."""
+        named = rf"\b(float|double|auto|__m\w+)\s+{self.name}\s*(?:=\s*\[[^]]*\]\s*)?"
+        head = rf"{named}\(\s*(?:const\s+)?(?:\1|float|double)\b\s*(?:const\s*)?&?\s*\w+\s*\)"
+        is_one = re.search(head, "\n".join(self.code[self.first - 1 : self.opened]))
+        return self.find(r"[-+*/=]|\breturn\b") if is_one else []
 
     def summing(self) -> list[Place]:
         """Return the innermost loop around each line of `row_sums`."""
@@ -847,7 +857,7 @@ class Body:
         found = list[tuple[int, str, str]]()
         for n in self.lines():
             row = self.code[n - 1]
-            for assigned in (*_ASSIGNED.finditer(row), *_BRACED.finditer(row)):
+            for assigned in (*_ASSIGNED.finditer(row), *_BRACED.finditer(row), *_VECTOR.finditer(row)):
                 taken = _TAKEN_OVER.match(assigned[2].strip())
                 is_element = taken is not None and taken.start(1) == 0 and taken[2] is not None
                 if taken is not None and not is_element and _DECLARES.search(row[: assigned.start()]):

@@ -122,7 +122,14 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
         + ("not at all" if abs(mean) < 0.01 else "once" if abs(mean - 1) < 0.1 else f"{mean:.2g} times")
         for at, (begin, end, mean) in enumerate(zip(begins, ends, means, strict=True))
     )
-    if abs(means[-1] - 1) < 0.1 and min(means[:-1]) > 1.5:
+    if (abs(np.array(means) - range(len(means), 0, -1)) < 0.05).all():
+        words = (
+            f"Channels of Q K^T are added several times (with d={d}, channels {listed}): does the loop over the "
+            "channels of a tile, or over the rest, start at 0?"
+        )
+        return Dissected(words, ("input:Q", "input:K", "steps"))
+    is_plain_sum = all(abs(mean - round(mean)) < 0.05 for mean in means)
+    if abs(means[-1] - 1) < 0.1 and min(means[:-1]) > 1.5 and not is_plain_sum:
         words = (
             "exp() is applied before the sum over all d channels is complete, and again after each further block of "
             f"channels (with d={d}, channels {listed} count): apply it once, after the last block"
@@ -424,7 +431,7 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int], sum_error: flo
     if off < 0.1 and sum_error < max(3 * off, CLOSE):
         return Dissected(
             f"The weights are wrong as if scores were off by up to {off:.2g}: exp() or its argument is inexact",
-            ("casts", "call:exp", "added"),
+            ("own_exp", "casts", "call:exp", "added"),
         )
     return None
 

@@ -45,6 +45,9 @@ from .suspects import bounds, fitting
 
 _SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
 _SUM = ("sums", "divide", "call:exp")
+#: Uses of L, also by the name of a copy of it. _L_ROW: accesses to elements of L.
+_L = "text:\\bL(?:Tensor)?\\b"
+_L_ROW = ("text:\\bL\\s*\\[", f"?{_L}")
 
 CLUES: Mapping[str, tuple[str, ...]] = {
     "scaled": ("call:sqrt", "call:exp"),
@@ -96,7 +99,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "columns_copied": ("pointer:V", *_VALUES, "store"),
     "rows_copied": ("pointer:Q", *_SCORES, "store"),
     "stale_value": ("bare", "stored", "fills", "store"),
-    "stale_l": ("fills", "cleared", "text:\\bL\\b"),
+    "stale_l": ("fills", "cleared", _L),
     "heads_copied": (*_SCORES, *_VALUES, "store"),
     "batches_copied": (*_SCORES, *_VALUES, "store"),
     "heads_permuted": ("store", *_SCORES),
@@ -105,14 +108,14 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "other_rows_weights": (*_SCORES, *_VALUES),
     "summed_heads": _SCORES,
     "repeated_softmax": _SUM,
-    "flash_not_rescaled": ("stored", "store", "text:\\b[Ll]i\\b", "?text:\\bL\\b"),
+    "flash_not_rescaled": ("stored", "store", "text:\\b[Ll]i\\b", f"?{_L}"),
     "maximum_so_far": ("minus_maximum", "updates", "call:exp", "sums"),
-    "maximum_not_rescaled": ("text:\\b[Ll]i\\b", "?text:\\bL\\b", "updates", "call:exp", "sums"),
+    "maximum_not_rescaled": ("text:\\b[Ll]i\\b", f"?{_L}", "updates", "call:exp", "sums"),
     "flash_not_divided": ("divide", "stored", "store"),
-    "flash_l_not_carried": ("text:\\bL\\b", "text:\\b[Ll]new\\b"),
-    "flash_l_tile_row": ("text:\\bL\\s*\\[",),
+    "flash_l_not_carried": (_L, "text:\\b[Ll]new\\b"),
+    "flash_l_tile_row": (*_L_ROW,),
     "flash_o_tile_row": ("text:\\(\\s*O\\s*,|\\bO\\s*\\[",),
-    "flash_tile_row": ("text:\\bL\\s*\\[", "text:\\(\\s*O\\s*,|\\bO\\s*\\["),
+    "flash_tile_row": (*_L_ROW, "text:\\(\\s*O\\s*,|\\bO\\s*\\["),
     "q_tile_row": ("input:Q",),
     "k_tile_row": ("input:K",),
     "v_tile_row": ("input:V",),
@@ -120,7 +123,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "k_v_tile_row": ("input:K", "input:V"),
     "flash_pv_kept": ("text:\\bPV\\b", "?into:V"),
     "flash_o_twice": ("stored", "store"),
-    "flash_stale_tail": ("around:Bc", "?until:Bc", "?summing", "sums", "?loops"),
+    "flash_stale_tail": ("around:Bc", "?until:Bc", "?summing", "call:exp", "sums", "?loops"),
     "padded_keys": ("around:Bc", "?until:Bc", "?summing", "sums", "?loops"),
     "not_finite": ("bare", "fresh", "divide", "begun:Q", "skips"),
     "wrong_values": ("bytes", "skips", "stored", "loops", "text:\\bL\\s*\\[", "store", "index"),

@@ -111,6 +111,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "state_not_reset": (
         "line:^\\s*(?!return\\b|const\\b|else\\b|using\\b|torch\\b)[\\w:]+ \\w+(?:\\s*[={,][^;]*)?;",
     ),
+    "float_sum": ("sums", "store"),
     "rounded": ("casts", "call:round", "call:floor"),
     "not_rescaled": ("call:exp", "sums"),
     "row_range": ("loops",),

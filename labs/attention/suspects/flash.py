@@ -388,7 +388,8 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
     )
     yield Suspect(
         "flash_stale_tail",
-        f"{places} all rows of Kj and Vj are used: rows of the previous block, which are still there, count again.",
+        f"{places} all rows of Kj and Vj are used: rows of the previous block, which are still there, count again. "
+        "End every loop over keys at the last key, or set the weights beyond it to 0.",
         _stale_tail,
         ("stale rows of Kj and Vj",),
     )
