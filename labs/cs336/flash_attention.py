@@ -1,9 +1,8 @@
 """Flash attention as two classes of torch.autograd.Function: one in PyTorch, one with a Triton kernel.
 
-q is (batch, queries, d); k and v are (batch, keys, d). With `is_causal`, query i uses only the keys 0 to i. The number
-of queries equals the number of keys, and tiles of 16, 32, 64 and 128 rows divide it. forward returns O and saves q, k,
-v, O and L. L is the log-sum-exp of each query's scaled scores, float32 (batch, queries). handout.md describes how the
-file is judged.
+q is (batch, queries, d); k and v are (batch, keys, d), with as many keys as queries: a multiple of 128. With
+`is_causal`, query i uses only the keys 0 to i. forward returns O and saves q, k, v, O and L. L is the log-sum-exp of
+each query's scaled scores, float32 (batch, queries). handout.md describes how the file is judged.
 """
 
 import math
@@ -18,8 +17,7 @@ NEVER = float("-inf")
 
 
 def _backward(q, k, v, out, L, dO, is_causal):
-    """Return dQ, dK and dV in the shapes and types of q, k and v. For each tile of queries, recompute the softmax
-    weights, store the tile's rows of dQ, and add to dK and dV."""
+    """Return dQ, dK and dV. For each tile of queries, recompute the weights, store rows of dQ, add to dK and dV."""
     scale = 1.0 / math.sqrt(q.shape[-1])
     dQ, dK, dV = (torch.zeros_like(t, dtype=torch.float32) for t in (q, k, v))
     delta = (out.float() * dO.float()).sum(-1)
