@@ -340,7 +340,7 @@ def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.Capture
         assert float(rows[name]["ms q1"]) <= float(rows[name]["ms"]) <= float(rows[name]["ms q3"])
         assert float(rows[name]["time / yours"]) > 0
     assert float(rows[YOURS]["time / yours"]) == 1
-    assert "The limit is the longer of two times" in capsys.readouterr().out and FAST in writeup.read_text()
+    assert "The limit is the longer" in capsys.readouterr().out and FAST in writeup.read_text()
     assert (tmp_path / "ladder-matmul.png").stat().st_size > 10_000
 
 
@@ -352,7 +352,7 @@ def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFi
     code, rows = run(tmp_path, write(tmp_path, right + added.replace("+=", "=") + rest, "operators.cpp"))
     assert code == 1 and not rows[YOURS]["ms"] and "wrong result" in rows[YOURS]["note"]
     assert float(rows[FAST]["ms"]) > 0 and not rows[FAST]["time / yours"]
-    assert "was not measured" in capsys.readouterr().out
+    assert "was not measured" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.full
