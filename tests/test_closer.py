@@ -1056,6 +1056,8 @@ def test_no_edit_hides_a_mistake() -> None:
     """Edits that can only hide a mistake are not tried, such as N in place of a tile size, an index or a counter."""
     named = TILED.replace("TILE_SIZE", "24").replace("k += T", "k += last")
     assert not [each for each in edits.candidates(named, ["kernel"]) if each.line == 2]
+    macro = "#define TILE_SIZE 16\n" + TILED.replace("+= N", "+= d * N")
+    assert not [each for each in edits.candidates(macro, ["kernel"]) if each.new.startswith("TILE_SIZE *")]
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
     assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]

@@ -270,7 +270,11 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
 def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add a factor to a term of an offset, as in `bh * N * d` in place of `bh * d`."""
     often = [name for name, _ in Counter(_FACTOR.findall(code, begin, end)).most_common()]
+    blocks = _block_lengths(code, begin, end, known)
     for term in islice(_PRODUCT.finditer(code, begin, end), MOST_WORDS):
+        set_ = re.search(r"(\w+)\s*=\s*$", row_before(code, term.start(1)))
+        if set_ is not None and set_[1] in blocks:
+            continue
         at, names, scope = term.end(), WORD.findall(term[1]), in_scope(known, term.start(1))
         before, is_bare = row_before(code, at), code[term.start(1) - 1] == "(" and code[at] in ",)"
         if is_bare or re.search(r"\bfor\s*\([^()]*$", before):
