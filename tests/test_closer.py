@@ -19,6 +19,7 @@ from grader.backends.faults import Broken
 from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
+from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
 from grader.explain.closer_look import COUNTED_EARLY, OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
@@ -1040,6 +1041,36 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     assert search.is_right(wrong[0], 1) is called(wrong[0], 1).is_right and not search.is_right(wrong[0], 1)
     search.built.call = lambda case, number, **how: SimpleNamespace(outputs={"": np.array([1.0, number])})
     assert search.is_finite(wrong[0], 1) and not search.is_finite(wrong[0], cast(int, np.inf))
+
+
+@pytest.mark.parametrize("paused", ["start", "call"])
+def test_a_pause_of_the_machine_costs_no_edit(paused: str) -> None:
+    """If a runner does not start in time, or its call waits, the edit is called again in a new runner."""
+    left = [paused]
+
+    def happens(place: str) -> bool:
+        return bool(left) and left[0] == place and bool(left.pop())
+
+    def student(*_: Any, **__: Any) -> Any:
+        if happens("start"):
+            raise KitError("a runner did not become ready")
+        return nullcontext(SimpleNamespace(close=lambda: None))
+
+    def call_case(*_: Any, **__: Any) -> Any:
+        waits = happens("call")
+        return SimpleNamespace(
+            call=SimpleNamespace(status="timeout" if waits else "ok", has_waited=waits), is_right=not waits
+        )
+
+    inputs = type("Drawn", (dict,), {"shape": {"threads": 1}, "starting": lambda *_: "chosen"})({"Q": None})
+    bench = SimpleNamespace(student=student)
+    marker: Any = SimpleNamespace(
+        part=ASSIGNMENT.part("part1"), bench=bench, call=lambda *_, **__: None, call_case=call_case
+    )
+    marker.inputs_of = lambda _: inputs
+    with ExitStack() as stack:
+        run = explanation.Edited(marker, stack, ()).call(ASSIGNMENT.part("part1").cases[0], 7)
+    assert run is not None and run.is_right and not left
 
 
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Case, Part
 from grader.backends import binding, faults
 from grader.backends.native import crashes, sanitize
@@ -181,18 +182,28 @@ class Edited:
         """Call the function with edit `number` on the inputs of a case.
 
         Return None if the runner fails or cannot select this edit. `fresh`: use a new runner, because an earlier edit
-        may have damaged memory. `cpu_s` limits the call's CPU time.
+        may have damaged memory. `cpu_s` limits the call's CPU time. A runner that does not start or only waits may have
+        met a pause of the machine, so it gets a second try.
         """
+        inputs = self.marker.inputs_of(case)
+        first = binding.tensor_names(self.marker.part, inputs)[0]
+        # The first tensor carries the edit's number. If it has only one element, the previous call's edit stays active.
+        chosen = inputs.starting(first, (edited_source.MAGIC, number))
+        if chosen is None and number and (fresh or self.session is None):
+            return None
+        run = self._call(case, inputs, chosen, cpu_s, fresh=fresh)
+        if (run is None or run.call.has_waited) and (chosen is not None or not number):
+            return self._call(case, inputs, chosen, cpu_s, fresh=True)
+        return run
+
+    def _call(
+        self, case: Case, inputs: CaseInputs, chosen: CaseInputs | None, cpu_s: float, *, fresh: bool
+    ) -> CaseRun | None:
+        """Call the function on `chosen`, if any, which selects the edit, and on the case. See `call`."""
         marker = self.marker
         if fresh and self.session is not None:
             self.session.close()
             self.session = None
-        inputs = marker.inputs_of(case)
-        first = binding.tensor_names(marker.part, inputs)[0]
-        # The first tensor carries the edit's number. If it has only one element, the previous call's edit stays active.
-        chosen = inputs.starting(first, (edited_source.MAGIC, number))
-        if chosen is None and self.session is None and number:
-            return None
         try:
             if self.session is None:
                 started = marker.bench.student(marker.part, threads=inputs.shape["threads"], freeze=False)
@@ -202,7 +213,7 @@ class Edited:
             if chosen is not None:
                 marker.call(session, case.name, chosen, timeout_s=limit_s)
             run = marker.call_case(session, case, timeout_s=limit_s)
-        except faults.Faulty:
+        except (faults.Faulty, KitError):
             self.session = None
             return None
         if run.call.status != "ok":
