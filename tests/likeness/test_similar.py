@@ -269,6 +269,8 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
+    similar("2026", "--old", "2025", "--html", "page.html")
+    assert "4 submissions, 5 pairs" in (tmp_path / "page.html").read_text()
     monkeypatch.setattr(likeness, "plainfile", None)  # now reading sources again would fail
     assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')

@@ -210,7 +210,7 @@ def kit(cache: Path | None = None) -> Kit:
 
 def _views(tools: Toolchain, cache: Path) -> stages.Views:
     """Return the files that each stage sees. Cached while these files exist, because finding them takes 0.4 s."""
-    entry = cache / "objects" / f"{digest(repr(tools).encode(), stages.__doc__.encode())}.views"
+    entry = cache / "objects" / f"{digest(repr(tools).encode(), Path(stages.__file__).read_bytes())}.views"
     if objectcache.touch(entry):
         known = stages.Views.from_json(entry.read_text())
         if known.are_there():

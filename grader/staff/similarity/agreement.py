@@ -208,7 +208,7 @@ def page(
 def _spread(similarity: Similarity) -> str:
     """Return sentences on the distribution of likeness over all pairs, so that a reader can recognise outliers."""
     count = len(similarity.sources)
-    total = count * (count - 1) // 2
+    total = count * (count - 1) // 2 - similarity.earlier * (similarity.earlier - 1) // 2
     if not total:
         return f"{count} submission: nothing to compare."
     likenesses = [pair.likeness for pair in similarity.pairs]

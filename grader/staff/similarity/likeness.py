@@ -140,6 +140,7 @@ def compare(
         bare=tuple(sorted(bare - starters - unreadable)),
         cut=tuple(cut),
         unreadable=tuple(sorted(unreadable)),
+        earlier=len(texts) - len(sources),
     )
 
 

@@ -227,7 +227,8 @@ class Similarity:
     first. Submissions in three lists form no pairs with each other. Those in `starters` have fewer than
     LEAST_OWN_TOKENS tokens that the starter lacks. Those in `bare` have fingerprints of less weight than LEAST_WEIGHT.
     Those in `unreadable` have so few tokens for their length that code may be hidden. Of a submission in `cut`, only
-    the beginning was compared. `given` are the names of the starter's functions.
+    the beginning was compared. `given` are the names of the starter's functions. `earlier` is the number of sources of
+    earlier years, which form no pairs with each other.
     """
 
     pairs: tuple[Pair, ...]
@@ -240,6 +241,7 @@ class Similarity:
     bare: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    earlier: int = 0
 
     def regions(self, pair: Pair) -> tuple[SharedRegion, ...]:
         """Return the regions that the two texts of a pair share, in the order of the left text."""

@@ -125,9 +125,9 @@ class Roofline:
             for count in dict.fromkeys((1, speed.cores))
         )
         return (
-            f"{self.about}. Medians over {self.rounds} interleaved rounds. Measured roof ({self.level}): {limits}; "
-            f"without multiply-add, which the build's flags exclude ({self.flag_level}), "
-            f"{speed.peak(self.flag_level, 1) / 1e9:.3g} GFLOP/s on one thread. "
+            f"{self.about}. Medians over {self.rounds} interleaved rounds. Measured roof, {self.level}: {limits}. "
+            f"The build's flags allow no fused multiply-add: with them, {self.flag_level}, the roof of one thread is "
+            f"{speed.peak(self.flag_level, 1) / 1e9:.3g} GFLOP/s. "
             f"Simulated bytes pass between memory and a cache of {helpers.size_text(last.size_bytes)}, which is empty "
             "at the start of each head. Compulsory bytes are those of Q, K, V and O, once each."
         )
