@@ -95,7 +95,8 @@ def copied(seen: Deviation) -> Found | None:
         same = (abs(actual[hit][:, None, some] - expected[:, some]) <= slack[:, some]).all(2)
         source = same.argmax(1)
         steps = np.unique(hit - source)
-        if (same.sum(1) != 1).any() or len(steps) != 1:
+        # Step 0: rows that are wrong by little, because `slack` is wider than the tolerance.
+        if (same.sum(1) != 1).any() or len(steps) != 1 or not steps[0]:
             continue
         if not seen.agrees(expected[source], actual[hit], slack[source], wrong[hit]):
             continue
