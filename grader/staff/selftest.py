@@ -129,11 +129,7 @@ class TrialSetup:
         return mutations.edited(master, mutation, self.kernels)
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> tuple[SubmissionResult, float]:
-        """Judge a source text in the sandbox. Return (result, seconds that this took).
-
-        If `timing`, measure times at the assignment's sizes. Otherwise use the sizes `SHAPE` of the lab's `kernels`,
-        and measure no time.
-        """
+        """Judge a source text. Return (result, seconds). Unless `timing`, use the sizes SHAPE and measure no time."""
         started, source = time.monotonic(), self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
@@ -294,10 +290,7 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """Return a few submissions that together contain an attack of each row of the table, in their original order.
-
-    The choice is greedy: each step takes the submission with the most rows that are still missing.
-    """
+    """Return a few submissions, in order, that together have an attack of each row of the table, chosen greedily."""
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []
     while missing:

@@ -107,10 +107,7 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:
-    """Read and check the table of points. Return its rows, with the columns `item` and `comment` added if missing.
-
-    Returns [] if the table does not exist.
-    """
+    """Return the checked rows of the table of points, with the columns `item` and `comment`; [] without a table."""
     if not path.exists():
         return []
     byhand.read_manual(path)
@@ -190,10 +187,9 @@ class Writeup:
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
-    """Return the write-ups at `paths`: files, or one folder or archive of a class. Ids are the same as in grades.csv.
+    """Return the write-ups at `paths`: files, or one folder or archive of a class. Ids are those of grades.csv.
 
-    `template` are the regions of the write-up's template. `source` is the name of the assignment's source file: a
-    folder that holds such a file belongs to one student.
+    `template` are the template's regions. A folder with a file called `source` belongs to one student.
     """
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
@@ -261,10 +257,7 @@ def _asked(name: str, question: Question | None) -> Iterator[str]:
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """Yield the lines of a student's text as a quoted code block: Markdown and HTML in the text have no effect.
-
-    The block's fence is longer than any fence in the text, so that the text cannot end the block.
-    """
+    """Yield the lines of a student's text as a code block, with a fence that is longer than any in the text."""
     wrap = textwrap.TextWrapper(WIDTH, replace_whitespace=False, break_on_hyphens=False).wrap
     lines = [row for line in harmless(text[:LONGEST_ANSWER]).splitlines() for row in wrap(line) or [""]]
     fence = "~" * max(3, *(1 + len(run) for line in lines for run in re.findall("~+", line)), 0)

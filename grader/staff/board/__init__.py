@@ -171,10 +171,7 @@ QUALITIES, ANIMALS = tuple(_QUALITIES.split()), tuple(_ANIMALS.split())
 
 
 def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
-    """Return {student id: pseudonym}, and store new pseudonyms in the folder.
-
-    Raises UsageError if the stored pseudonyms cannot be read or written.
-    """
+    """Return {student id: pseudonym} and store new ones in the folder. Raises UsageError if their file is unusable."""
     names = sorted(students)
     with explained(f"cannot keep pseudonyms in {folder}"), plainfile.folder(folder.resolve()) as place:
         key = _secret(place)
@@ -190,10 +187,7 @@ def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
 
 
 def _secret(place: int) -> bytes:
-    """Return the secret key that determines the pseudonyms. If it is missing, make and store one.
-
-    `place` is the descriptor of the folder.
-    """
+    """Return the secret key for pseudonyms, made and stored if missing. `place` is the folder's descriptor."""
     try:
         return plainfile.read(SECRET, 64, inside=place)
     except FileNotFoundError:
@@ -203,10 +197,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored {student id: pseudonym}, without rows that `_drawn` cannot have made.
-
-    `place` is the descriptor of the folder.
-    """
+    """Return the valid rows {student id: pseudonym} stored in the folder whose descriptor is `place`."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -221,7 +212,7 @@ def _known(place: int) -> dict[str, str]:
 
 
 def _drawn(key: bytes, name: str, taken: set[str]) -> str:
-    """Return the pseudonym computed from `key` and the student's id `name`, with a number if it is in `taken`."""
+    """Return the pseudonym computed from `key` and the student's id `name`, with a number if it is already `taken`."""
     digest = hmac.new(key, name.encode(errors="surrogateescape"), hashlib.sha256).digest()
     first, second = int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
     drawn = pseudonym = f"{QUALITIES[first % len(QUALITIES)]} {ANIMALS[second % len(ANIMALS)]}"
@@ -342,10 +333,7 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Return the places with ranks, the fastest first.
-
-    Students share a rank if their intervals overlap, or if a chain of overlapping intervals connects them.
-    """
+    """Return the places with ranks, the fastest first. Places in a chain of overlapping intervals share a rank."""
     groups: list[list[Place]] = []
     reached = -math.inf
     for place in sorted(found, key=lambda place: (place.low, place.ratio)):

@@ -230,10 +230,7 @@ def run(
 
 
 def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
-    """Raise UsageError if the appeal's result must not replace the record, because the conditions differ.
-
-    They differ if the assignment has changed, or if the class was timed but the appeal is not (`timing` False).
-    """
+    """Raise UsageError if the assignment has changed, or if a timed result would be replaced by one without times."""
     if not timing and history.runs[-1].timing:
         raise UsageError(
             "--accept with --no-time would replace a result that has times: leave out one of the two"
@@ -246,10 +243,7 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
 
 
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
-    """Copy the student's source and the calibration file `master` into `scratch`. Return the copies in this order.
-
-    `student` is the student's folder. Raises UsageError if a file is missing.
-    """
+    """Copy the source in `student` and the file `master` into `scratch`. Return both copies, the student's first."""
     if not master.is_file():
         raise UsageError(
             f"there is no calibration file {master} (a right solution): name one with --calibration FILE"

@@ -180,10 +180,7 @@ def table(
 def _by_column(
     rows: Iterator[tuple[int, list[str]]], columns: list[str], path: Path
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line number, {column: cell}) for each row that is not empty.
-
-    Raises UsageError if a row has extra or missing cells.
-    """
+    """Yield (line number, {column: cell}) of nonempty rows. Raises UsageError if a row has extra or missing cells."""
     for line, cells in rows:
         if not any(cells):
             continue

@@ -55,8 +55,7 @@ small fraction of it. A worker above the limit is killed before the machine runs
 class Job:
     """A submission to be judged.
 
-    If `left` is given, only the parts and cases in `left` are judged. The results of all other parts and cases are
-    copied from the earlier result.json at the path `before`.
+    If `left` is given, only its parts and cases are judged. The others' results come from the result.json at `before`.
     """
 
     submission_id: str
@@ -101,11 +100,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Event: a job ended without a verdict, probably not by the submission's fault. `why` is the reason.
-
-    `died`: True if the worker process (or machine) that judged it died. `final`: True if the job must not be tried
-    again.
-    """
+    """Event: a job ended without a verdict because of `why`. `died`: its worker died. `final`: do not try it again."""
 
     submission_id: str
     why: str
@@ -373,10 +368,9 @@ def _resident_bytes(pid: int) -> int:
 
 
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
-    """Return the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
+    """Return the longest silence of a worker, in seconds, by kind of phase; None means no limit.
 
-    The phase `inspection`, which reads untrusted files, has the shortest limit: a submission that makes it hang delays
-    the others by only half a minute.
+    `inspection`, which reads untrusted files, has the shortest limit, because a hanging inspection delays other jobs.
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {

@@ -61,10 +61,7 @@ def of_text(text: str) -> str:
 
 
 def deciding() -> list[Path]:
-    """Return the sorted paths of the kit's sources that can change a verdict.
-
-    These are the modules DECIDING, all that they import except NOT_DECIDING, and the sources in COMPILED.
-    """
+    """Return the sorted paths of sources that can change a verdict: those of DECIDING, its imports and COMPILED."""
     known = imports.modules(ROOT)
     judging = imports.closure(ROOT, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]

@@ -42,10 +42,7 @@ NO_TABLE = byhand.NONE
 def write_reports(
     book: Ledger, assignment: Assignment, history: History, by_hand: ByHand, before: Graded | None = None
 ) -> list[str]:
-    """Write grades.csv, report.html and the feedback files for all submissions on the roster. Return lines to print.
-
-    The lines include the changes of points since the state `before`, by default the state of the last reports.
-    """
+    """Write the reports for all submissions. Return lines to print, with the points changed since `before`."""
     before = before or changes.before(book.folder)
     totals: dict[str, float] = {}
     written = classbook.write(
@@ -79,11 +76,7 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """Return a note, as a list of one text, on the totals that are lower than in the last report; [] for none.
-
-    `totals` are the new totals by submission id. If the last report used another table of points by hand, the note
-    names both tables.
-    """
+    """Return a note, as a list of one text, on totals that are lower than in the last report; [] for none."""
     if history.reported is None:
         return []
     before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
@@ -105,10 +98,7 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a submission time, which count as on time.
-
-    Return "" if every submission has a time, or if the assignment sets no due date.
-    """
+    """Return a note on submissions without a time, which count as on time; "" for none or without a due date."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -145,10 +135,7 @@ def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand
 def result_of(
     folder: Path, entry: Entry, record: Record | None
 ) -> tuple[SubmissionResult | None, str | None]:
-    """Return (the submission's result or None, the reason why it is missing or incomplete or None).
-
-    `record` is the submission's record in the ledger, or None if it was not graded yet.
-    """
+    """Return (the submission's result, the reason why it is missing or incomplete); each may be None."""
     if record is None:
         return None, entry.error or NOT_YET
     if record.fault == "kit":
@@ -165,10 +152,7 @@ def result_of(
 
 
 def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_hand: ByHand) -> Score:
-    """Return a submission's score: points by rubric and by hand, minus the penalty for late days.
-
-    A submission without a time gets no penalty.
-    """
+    """Return the score: points by rubric and by hand, minus the late penalty if a submission time is known."""
     late = late_s(assignment, entry)
     if late is not None:
         late = by_hand.days.get(entry.submission_id, Days()).late_s(late)
@@ -189,10 +173,7 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """Read a results folder. Return (the assignment, the history of the class).
-
-    The assignment is loaded from its file as the file is now. Raises UsageError for a folder without a ledger.
-    """
+    """Return (assignment as its file is now, history) of a results folder. Raises UsageError without a ledger."""
     history = ledger.read(folder)
     if not history.runs:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the --out folder of a run")
@@ -234,10 +215,7 @@ def config_of(folder: Path, run: Run) -> Path:
 
 
 def config_in(folder: Path | None) -> Path | None:
-    """Return the path of the assignment file with which the results folder was graded.
-
-    Return None if `folder` is None or has no ledger.
-    """
+    """Return the path of the assignment file with which `folder` was graded; None without folder or ledger."""
     runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 
@@ -303,10 +281,7 @@ def report(
 
 
 def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
-    """Write each student's feedback (HTML if `as_html`, else text) and a table for a mail merge into the folder `to`.
-
-    Sends no mail. Returns exit code 0.
-    """
+    """Write each student's feedback (HTML or text) and a table for a mail merge into `to`. Return exit code 0."""
     assignment, history = open_book(folder)
     by_hand = byhand.read(folder, None, history, assignment, ids_of(history))
     table = [csv_line(("email", "name", "id", "file", "total", "max_points", "final"))]
@@ -366,10 +341,7 @@ def extend(
 
 
 def show(folder: Path, submission_id: str, manual: Path | None) -> int:
-    """Print a student's result as `gpt149.py` prints it, with the score. Return exit code 0.
-
-    Raises UsageError for an unknown id.
-    """
+    """Print a student's result as `gpt149.py` does, and the score. Return 0. Raises UsageError for an unknown id."""
     assignment, history = open_book(folder)
     entry = entry_named(history, submission_id)
     submission_id = entry.submission_id

@@ -65,10 +65,7 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """Record every submission that could not be unpacked or has no source file, without a worker.
-
-        The `fault` of such a record is "kit" if the disk was too full to unpack the submission, else "submission".
-        """
+        """Record submissions without a readable source. `fault` is "kit" if the disk was full, else "submission"."""
         for name, item in self.planned.items():
             if name not in self.jobs:
                 why = item.submission.error or "no source file"
@@ -114,8 +111,7 @@ class Grading:
     def give_up_if_hopeless(self, failed: Failed) -> None:
         """Raise KitError if MOST_ALIKE submissions failed for the same reason and none has a verdict in this run.
 
-        The likely cause is the machine, for example a missing compiler. Failures by the death of a worker are not
-        counted, because the submission may have caused them.
+        The machine is the likely cause. Deaths of workers do not count: the submission may have caused them.
         """
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
@@ -124,10 +120,7 @@ class Grading:
             )
 
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
-        """Record one submission's result in the ledger, then print it.
-
-        Without a verdict, `done` is None, `trouble` the reason, and `fault` the cause (see `ledger.Record`).
-        """
+        """Record and print a submission's result. Without a verdict, `trouble` is the reason and `fault` the cause."""
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
             nothing = score.unreadable(self.assignment, name, trouble)

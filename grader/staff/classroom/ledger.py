@@ -144,10 +144,7 @@ class HeldTiming:
 
 @dataclass(frozen=True)
 class Reported:
-    """Facts on the reports that were written at the time `at`: totals by submission id, and the table of points.
-
-    `manual` is the path of the table of points given by hand, or None.
-    """
+    """Totals by submission id in the reports written at the time `at`, and the path of the table of points by hand."""
 
     at: str
     manual: str | None
@@ -170,10 +167,7 @@ class History:
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def judging(self, assignment_fingerprint: str) -> Mapping[str, PartPrints]:
-        """Return `Run.judging` of the last run with this assignment in which it is not empty; {} if none has it.
-
-        `assignment_fingerprint` identifies the assignment.
-        """
+        """Return `Run.judging` of the last run with this assignment that recorded one; {} if none has."""
         found = (
             run.judging for run in reversed(self.runs) if run.assignment_fingerprint == assignment_fingerprint
         )
@@ -189,10 +183,7 @@ MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """Return the history in this folder, which is empty if the folder has no ledger.
-
-    Raises KitError if a line is invalid, UsageError if the ledger cannot be opened.
-    """
+    """Return the history; empty without a ledger. Raises KitError for an invalid line, UsageError if unreadable."""
     path = folder / LEDGER
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()
@@ -218,10 +209,7 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Yield all records of results in order, even those that a later record of the same submission replaces.
-
-    Raises KitError if a line is invalid, UsageError if the ledger cannot be opened.
-    """
+    """Yield all results in order, even replaced ones. Raises KitError for an invalid line, UsageError if unreadable."""
     yield from (item for item in _items(folder / LEDGER) if isinstance(item, Record))
 
 
@@ -322,10 +310,7 @@ class Ledger:
             self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
-        """Record a submission's result, if it has one, and the record.
-
-        First write result.json and copies of the files in the folder `graded`, then the line in the ledger.
-        """
+        """Write the result, if any, and copies of the files in `graded`; then append the record to the ledger."""
         with self._write_errors():
             if result is not None:
                 text = json.dumps(result, indent=2, allow_nan=False) + "\n"
@@ -333,10 +318,7 @@ class Ledger:
             self._append({"kind": "result", **asdict(record)})
 
     def finish_scored(self, scored: Iterable[tuple[Record, str]]) -> None:
-        """Record results whose points were computed again, given as pairs (record, text of result.json).
-
-        First write all files, then the lines in the ledger.
-        """
+        """Write the files of newly scored results, given as (record, text of result.json), then the ledger's lines."""
         lines = []
         with self._write_errors():
             for record, text in scored:
@@ -346,10 +328,7 @@ class Ledger:
             self._append(*lines)
 
     def _keep(self, record: Record, result: str, graded: Path | None, *, sync: bool = True) -> None:
-        """Write result.json and copies of the files in the folder `graded` into the submission's results folder.
-
-        `sync`: wait until the files are on the disk.
-        """
+        """Store result.json and copies of the files in `graded`. `sync`: wait until the files are on the disk."""
         with plainfile.folder(self.folder / record.submission_id, make=True) as descriptor:
             for path in sorted(filter(Path.is_file, graded.iterdir())) if graded else ():
                 plainfile.replace(descriptor, path.name, [path.read_bytes()], sync=sync)
@@ -390,10 +369,7 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
-    """Lock `folder` and return its ledger. Closing `stack` releases the lock and removes the scratch folder.
-
-    Raises UsageError, KitError or OSError.
-    """
+    """Lock `folder` and return its ledger. Closing `stack` releases the lock and removes the scratch folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)

@@ -67,10 +67,7 @@ REMEDIES = {
 
 
 def is_over(waits_for: str) -> str:
-    """Return "PROGRAM is here now" if this machine now has all programs for which a result waits, else "".
-
-    `waits_for` names the programs, separated by blanks.
-    """
+    """Return "PROGRAM is here now" if this machine has all programs in `waits_for` (separated by blanks), else ""."""
     tools = waits_for.split()
     return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
 
@@ -81,19 +78,13 @@ def is_here(tool: str) -> bool:
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """Return {id: name of the missing program} for submissions that this machine cannot judge completely.
-
-    Only ispc is checked: the need for other programs is not known before grading.
-    """
+    """Return {id: "ispc"} for submissions that need ispc, if it is missing here. Other needs show only at grading."""
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 
 
 def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
-    """Return one line for each missing program: the submissions that need it, and how to go on.
-
-    `waits` maps submission ids to missing programs. `remedy` ends each line: it says how these submissions get judged.
-    """
+    """Return one line for each program in `waits` ({submission id: missing program}), which ends with `remedy`."""
     by_tool: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         by_tool.setdefault(tool, []).append(name)
@@ -156,10 +147,7 @@ class Plan:
 
 
 def workers(parts: Sequence[Part]) -> int:
-    """Return the default number of workers: one per core, or one per two cores if parts use a GPU of this machine.
-
-    The number is smaller if the machine has less than WORKER_BYTES of memory per worker.
-    """
+    """Return the default number of workers: one per core, fewer if parts use a local GPU or if memory is short."""
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
     cores = int(str(facts["cores"] or 1))
@@ -174,10 +162,7 @@ def plan(
     submissions: Sequence[Submission],
     history: History,
 ) -> Plan:
-    """Compare the fingerprints of submissions with those in the ledger. Return the work that is left to do.
-
-    `start` holds the settings of the new run, `history` the ledger.
-    """
+    """Return the work left to do, by comparing the submissions' fingerprints with the ledger's `history`."""
     settings = fingerprints.of_text(f"timing {start.timing}")
     found = Plan()
     for item in submissions:
@@ -234,10 +219,7 @@ def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints)
 
 
 def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:
-    """Return the lines to print before a run.
-
-    They list the submissions that keep their results, that get new points, and that are graded again, with reasons.
-    """
+    """Return the lines to print before a run: which results are kept, scored again or graded again, and why."""
     todo = plan.todo
     finished = sum(item.id in history.records for item in submissions)
     again = [item for item in todo if item.reason]

@@ -46,10 +46,7 @@ LOOK_S = 0.02
 
 
 def need_of(part: Part) -> Need:
-    """Return the resource that a timing of the part locks.
-
-    It is "core" for a serial part on the CPU that is timed by CPU time, and "machine" for all others.
-    """
+    """Return the resource that a timing locks: "core" for a serial CPU part timed by CPU time, else "machine"."""
     rule = part.time
     serial = rule is not None and rule.clock == "cpu" and rule.threads == 1
     return "core" if serial and not kind_of(part).on_card else "machine"
@@ -98,10 +95,7 @@ class Slot:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def give_way(self) -> None:
-        """Let timings that wait for the machine run first: release `room`, and wait to lock it shared again.
-
-        Call this inside `shared`, while this process has no runner. During a timing it does nothing.
-        """
+        """Let timings that wait for the machine run first. Call this inside `shared`, while no runner runs."""
         if not self._times:
             fcntl.flock(self._room, fcntl.LOCK_UN)
             self._enter()
@@ -227,11 +221,7 @@ def is_unfit(result: SubmissionResult) -> bool:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason why a machine may not judge, or "".
-
-    `result` is the machine's result for the calibration submission, as the content of result.json. `unfit`: True if its
-    timings were too unsteady.
-    """
+    """Return why a machine may not judge, or "". `result` is its result.json for the calibration submission."""
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"
@@ -320,10 +310,7 @@ class Worker:
 
     @contextmanager
     def alone(self, part: Part) -> Iterator[list[int] | None]:
-        """Lock the resource for timing a part during the `with` block, and record how long it was locked.
-
-        Yields the cores for the timed runner; None for the default cores.
-        """
+        """Lock a part's timing resource, and record for how long. Yields the runner's cores; None means the default."""
         self.enter("waiting", self.part_id)
         with self.slot.hold(need_of(part)) as (resource, cpus):
             self.enter("timing", self.part_id)

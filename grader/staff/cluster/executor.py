@@ -228,10 +228,7 @@ class ClusterExecutor:
                 yield Phase(attempt.job.submission_id, phase, attempt.node.name)
 
     def _look_around(self) -> Iterator[Event | None]:
-        """Update the list of machines: test new machines, and put jobs of lost machines into the queue.
-
-        Yield the events, and None while it waits for the scheduler.
-        """
+        """Test new machines and requeue jobs of lost ones. Yield events, and None while waiting for the scheduler."""
         if self._local:
             self._local.tend()
         if self._client.status != "running":
@@ -534,10 +531,7 @@ def needs(*, card: bool) -> dict[str, float]:
 
 
 def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
-    """Return (number of jobs that a dask worker may run at once, the reason if this is 0, else "").
-
-    `worker` is dask's description of the worker. `card`: True if jobs need a GPU.
-    """
+    """Return (number of jobs that a dask worker may run at once, the reason for 0 or ""). `card`: jobs need a GPU."""
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:
@@ -558,11 +552,7 @@ MOST_RESULT_BYTES = 8 << 20
 
 
 def request(job: Job, *, only_source: bool) -> dict[str, Any]:
-    """Return a job as JSON values, with the contents of the submission's files in base64.
-
-    `only_source`: leave out the files beside the source. If only some parts or cases are judged, the earlier result is
-    included.
-    """
+    """Return a job as JSON values, with files in base64 (`only_source`: only the source) and any earlier result."""
     files = {path.name: path for path in sorted(job.source.parent.iterdir()) if path.is_file()}
     if only_source:
         files = {job.source.name: job.source}
@@ -578,11 +568,7 @@ def request(job: Job, *, only_source: bool) -> dict[str, Any]:
 
 
 def fetched(future: Any) -> dict[str, Any]:
-    """Return the result of the task to which `future` belongs.
-
-    It is {"lost": why} if the task's worker was lost, and {"failed": why, "refused": why} if the task raised an
-    exception.
-    """
+    """Return a task's result, {"lost": why} for a lost worker, or {"failed": why, "refused": why} for an exception."""
     try:
         if future.status == "finished":
             return dict(future.result(timeout=FETCH_WITHIN_S))

@@ -228,10 +228,7 @@ class LocalMachines:
         return lines[-1][:200] if lines else "it printed no message"
 
     def _own_key(self) -> Any:
-        """Make a TLS key by openssl, and return the settings that use it.
-
-        Raises KitError if that fails, because the cluster must not run without TLS.
-        """
+        """Make a TLS key by openssl and return the settings for it. Raises KitError if that fails."""
         if shutil.which("openssl") is None:
             raise KitError("--cluster local:N needs openssl to make its TLS key: 'apt install openssl'")
         key, certificate = (self.place / name for name in KEY_FILES)

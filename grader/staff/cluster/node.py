@@ -195,10 +195,7 @@ def slot_folder() -> Path:
 
 
 def serve() -> None:
-    """Read requests from standard input, judge the jobs and write answers to standard output.
-
-    Returns if this machine may not judge. Raises EOFError at the end of the input.
-    """
+    """Judge jobs from standard input. Returns if this machine may not judge; raises EOFError at the input's end."""
     requests = Requests(0)
     say = replies()
     node = Node(requests.wait(), say)
@@ -240,10 +237,7 @@ class Requests:
         return found
 
     def wait(self) -> dict[str, Any]:
-        """Wait for the next request and return it.
-
-        Also raises EOFError if no request arrives for IDLE_S seconds, because the judge is then probably gone.
-        """
+        """Wait for the next request and return it. Also raises EOFError after IDLE_S seconds without one."""
         while not self._lines:
             if not select.select([self.descriptor], [], [], IDLE_S)[0]:
                 raise EOFError

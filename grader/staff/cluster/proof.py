@@ -65,10 +65,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """Return the fields `python`, `torch`, `compiler` and `processor` of `Kit` for this machine.
-
-    Raises KitError without a compiler.
-    """
+    """Return the fields `python`, `torch`, `compiler`, `processor` of `Kit`. Raises KitError without a compiler."""
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),

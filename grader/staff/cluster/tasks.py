@@ -31,10 +31,7 @@ NODE_SILENT_S = 30.0
 
 
 class NodeProcess:
-    """The node of one judge's run, a child process of this dask worker.
-
-    `facts` is the node's description of the machine, None before it arrives.
-    """
+    """Node of one judge's run, a child process of this dask worker. `facts` is None until the node sends it."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         self.inboxes: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
@@ -50,10 +47,7 @@ class NodeProcess:
         self._reader.start()
 
     def wait_facts(self) -> dict[str, Any]:
-        """Wait for the node's description of the machine and return it. Return {"lost": why} if the node ends before.
-
-        The description contains "refused", the reason why the machine may not judge, or "".
-        """
+        """Return the node's description of the machine when it arrives, or {"lost": why} if the node ends before."""
         self._there.wait()
         return self.facts or {"lost": "its node ended while the node checked the machine"}
 
@@ -171,10 +165,7 @@ def prove(run: str, start: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Let the node judge a job (`request`). Return the node's last message on the job, or {"lost": why}.
-
-    The phases of judging are reported to the judge under dask's topic `topic`.
-    """
+    """Let the node judge a job. Report phases under dask's `topic`. Return the last message, or {"lost": why}."""
     from distributed import get_worker
 
     worker, job = get_worker(), request["job"]

@@ -52,10 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def write(name: str, labs: Path, backend: str = "cpp") -> Path:
-    """Make the lab `name` in the folder `labs`, with kernels for one backend. Return its folder.
-
-    Raises UsageError for an invalid or existing name, KitError if the files cannot be written.
-    """
+    """Make the lab `name` in the folder `labs` and return its folder. Raises UsageError for a bad or used name."""
     if not (name.isidentifier() and name.isascii() and name.islower()):
         raise UsageError(f"'{name}' is not a name for a lab: use small letters, digits and _, a letter first")
     if name in known():

@@ -37,10 +37,7 @@ class Ending:
         return self.name
 
     def faults(self, scratch: Path) -> list[str]:
-        """Judge the kernel, written into the folder `scratch`. Return one message for each unexpected result.
-
-        A result is unexpected if the verdict differs, or if the diagnosis has a code that `edit.codes` does not list.
-        """
+        """Judge the kernel in `scratch`. Return a message for each unexpected verdict or code of its diagnosis."""
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:

@@ -25,11 +25,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `text` is its content without quotation marks.
-
-    The cell, with its quotation marks, is the range [start, end) of the file's text. `quoted`: True if it has
-    quotation marks.
-    """
+    """One cell: its content `text` without quotation marks, and its range [start, end) in the file, with them."""
 
     text: str
     start: int
@@ -109,10 +105,7 @@ def parse(path: Path, text: str) -> Table:
 
 
 def _cell(path: Path, text: str, at: int, line: int) -> Cell:
-    """Return the cell that begins at the offset `at` in `text`. Raises UsageError if that is not valid CSV.
-
-    `line` is the number of the row's first line, for messages.
-    """
+    """Return the cell at the offset `at`. Raises UsageError, with the row's first `line`, if it is not valid CSV."""
     quoted = text[at : at + 1] == '"'
     found = (_QUOTED if quoted else _PLAIN).match(text, at)
     if found is None:

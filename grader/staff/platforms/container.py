@@ -56,21 +56,18 @@ class Renderer(Protocol):
         """Render a submission that cannot be judged by its own fault, such as a missing source file. `why` says so."""
 
     def kit_fault(self, details: str, *, seconds: float, max_points: float = 0.0) -> Results:
-        """Render a failure of the grader, so that the submission gets no grade.
-
-        `details`, such as a traceback, are for the staff only.
-        """
+        """Render a failure of the grader: the submission gets no grade. `details` are for the staff only."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """Settings of a platform that starts a container to grade one submission. Other paths are relative to `root`.
+    """Settings of a platform that starts a container to grade one submission.
 
     `submission` is the folder with the hand-in, and `results` the results file. `kits` are folders that may contain an
-    assignment (`configs/`). The first assignment found is used, else the one in the kit. `late_s` returns the lateness
-    in seconds, or None if unknown. `limit_s` is the time limit of grading in seconds, shorter than the platform's; the
-    environment variable `limit_variable` overrides it. `module` is run as the child process. `image` names the file in
-    which the staff can add a program that the container lacks.
+    assignment (`configs/`). All these paths are relative to the folder `root`. The first assignment found is used, else
+    the one in the kit. `late_s` returns the lateness in seconds, or None if unknown. `limit_s` is the time limit of
+    grading in seconds, shorter than the platform's; the environment variable `limit_variable` overrides it. `module` is
+    run as the child process. `image` names the file in which the staff can add a program that the container lacks.
     """
 
     title: str
@@ -291,10 +288,7 @@ def _first_assignment(kits: Sequence[Path]) -> Assignment:
 
 
 def prepare(arguments: list[str]) -> int:
-    """Compile the reference, the runner and the headers once for all submissions. Return exit code 0.
-
-    setup.sh runs this when an image is built.
-    """
+    """Compile everything that all submissions share, when setup.sh builds an image. Return exit code 0."""
     from grader.backends.native import nativebuild
     from grader.backends.torch import torchbuild
 

@@ -69,20 +69,14 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if the file's first line names a column of GitHub's rosters.
-
-    The file's name is not enough: the staff may have other tables of this name.
-    """
+    """Return True if the first line names a column of GitHub's rosters. Other tables may have the same file name."""
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
         return b"github_username" in first or b"github_id" in first
 
 
 def read_roster(path: Path) -> list[Enrolled]:
-    """Read the roster. In it, a student who has not joined yet has an empty username.
-
-    Raises UsageError, with file and line, if the file is not a roster or if two students have the same id.
-    """
+    """Read the roster; students who have not joined have no username. Raises UsageError with file and line."""
     table = cells.read(path)
     header = [cell.text.strip() for cell in table.rows[0].cells] if table.rows else []
     if "github_username" in header:
@@ -120,10 +114,7 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """Add names and identities from the roster to the submissions. Return (the submissions, notes to print).
-
-    The notes name students without a repository, and repositories without a student. The submissions keep their ids.
-    """
+    """Return (submissions with names and identities from the roster, notes on missing repositories and students)."""
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined
@@ -188,10 +179,7 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions, of which those without a time get the time of their clone's last commit.
-
-    Raises UsageError if git is missing, or if afterwards no submission has a time.
-    """
+    """Add times of last commits to submissions without a time. Raises UsageError if git or all times are missing."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times needs git, which is not installed here")
@@ -208,10 +196,7 @@ def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[
 
 
 def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
-    """Return the time of a clone's last commit in UTC, or None if it cannot be read.
-
-    `git` is the program's path, `own` the kit's empty repository.
-    """
+    """Return the last commit's time (UTC), or None. `git` is the program, `own` the kit's empty repository."""
     if item.folder is None or not (commit := _last_commit(item.folder / ".git")):
         return None
     objects = str(item.folder.absolute() / ".git" / "objects")

@@ -138,10 +138,7 @@ def _names(targets: Sequence[Target]) -> list[str]:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """Return a note on students whose total may still change, because rubric items have no points yet; "" if none.
-
-    The note has the students' ids with the items, or "all N" if all students wait for the same items.
-    """
+    """Return a note on students whose rubric items still lack points; "" if all have points."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
@@ -251,10 +248,7 @@ def max_points(assignment: Assignment) -> float:
 
 
 def _student(entry: Rostered, total: float | None, pending: tuple[str, ...], *, fold: bool) -> Student:
-    """Return the `Student` for a submission on the roster, which `fill` matches with an export's rows.
-
-    `fold`: ignore case in e-mail addresses.
-    """
+    """Return the `Student` for a submission on the roster. `fold`: ignore case in e-mail addresses."""
     known = matching.identities(entry.submission_id, entry.emails, entry.identities, fold=fold)
     numbers = sum(identity.startswith("sis:") for identity in entry.identities)
     finite = total if total is not None and math.isfinite(total) else None

@@ -23,10 +23,7 @@ AUTOGRADER = Path("/autograder")
 
 
 def late_s(root: Path, assignment: Assignment) -> float | None:
-    """Return a submission's lateness in seconds: 0 if it is in time, None if unknown.
-
-    The due date is Gradescope's, including extensions, else the assignment's.
-    """
+    """Return the seconds past Gradescope's due date, else the assignment's: 0 if in time, None if unknown."""
     from grader import score
 
     submitted_at, due = read_metadata(root / "submission_metadata.json")

@@ -62,10 +62,7 @@ class Rostered(Protocol):
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
-    """Return a submission's identities: its e-mail addresses, `others`, and its id as the name of a folder.
-
-    `fold`: ignore case in e-mail addresses.
-    """
+    """Return a submission's identities: e-mail addresses, `others`, and its id. `fold`: ignore case in addresses."""
     return frozenset(
         [
             *(email(address, fold=fold) for address in emails if address.strip()),
@@ -167,10 +164,7 @@ def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
 
 
 def listed(what: str, names: Sequence[str]) -> str:
-    """Return one line "WHAT (number of names): names"; "" without names.
-
-    The names are separated by commas, or by semicolons if a name has a comma, such as Canvas's "Last, First".
-    """
+    """Return "WHAT (number of names): names"; "" without names. Names that contain commas are separated by ";"."""
     lines = [one_line(name, 200) for name in names]
     comma = "; " if any("," in name for name in lines) else ", "
     return f"{what} ({len(lines)}): {comma.join(lines)}" if lines else ""

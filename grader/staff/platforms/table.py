@@ -146,10 +146,7 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
 
 
 def _participant(table: Table, row: Row, places: dict[str, int]) -> Listed:
-    """Return the participant in a row, with all identities by which a submission can match.
-
-    `places` maps column names to indices. Raises UsageError if the identifier is not like "Participant 123".
-    """
+    """Return a row's participant with all identities. Raises UsageError unless its id is like "Participant 123"."""
     participant = _PARTICIPANT.fullmatch(row.text(places["Identifier"]))
     if participant is None:
         identifier = one_line(row.text(places["Identifier"]), 40)

@@ -46,10 +46,7 @@ Files = Mapping[str, File]
 
 
 def packed(files: Files) -> bytes:
-    """Return the bytes of a zip archive with the files, sorted by path.
-
-    Raises KitError for a path that would lead out of the folder in which the archive is unpacked.
-    """
+    """Return a zip archive of the files, sorted by path. Raises KitError for a path out of the target folder."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):
@@ -249,10 +246,7 @@ def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
-    """Return the path of the write-up's template in the lab, or None.
-
-    If the main lab has no template of its own, it is the kit's.
-    """
+    """Return the path of the lab's write-up template or None. For the main lab, the kit's template is the fallback."""
     own = assignment.lab_folder / "writeup_template.md"
     if own.is_file():
         return own
@@ -263,10 +257,7 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
-    """Return the files of handout.zip. `compiled` has the bytes of compiled files by path in the archive.
-
-    These are the reference and the study programs.
-    """
+    """Return handout.zip's files. `compiled` has the reference and study programs as bytes by path in the archive."""
     lab = _lab_modules(kit, staff=False)
     chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
     rooms = student_rooms(kit.root, chosen)
@@ -306,10 +297,7 @@ def _entrances(kit: Kit) -> list[str]:
 
 
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
-    """Return {import name: path} for the modules of a lab outside the kit; {} for a lab of the kit.
-
-    `staff`: True for all of the lab's modules. False for its package and studies, and the modules that these import.
-    """
+    """Return {import name: path} of an outside lab's modules: all if `staff`, else those that students need."""
     if kit.elsewhere is None:
         return {}
     package = f"{labs.PACKAGE}.{kit.lab.name}"
@@ -333,20 +321,14 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the names of the kit's modules that `modules` import, and of the package `labs`; [] without modules.
-
-    `modules` are the modules of a lab outside the kit.
-    """
+    """Return the kit's modules that an outside lab's `modules` import, by name, and "labs"; [] without modules."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return an archive's files below `labs/`: the lab's `modules`, and `labs/__init__.py`.
-
-    In the archive, `labs/__init__.py` names this lab as the main lab.
-    """
+    """Return the files below `labs/`: the lab's `modules`, and `labs/__init__.py`, which makes it the main lab."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"

@@ -127,10 +127,7 @@ def given_objects(
 
 
 def refuse_unnamed(kit: Kit) -> None:
-    """Raise UsageError if the reference exports a function that no part uses.
-
-    Students could see the function's name in the compiled object.
-    """
+    """Raise UsageError for a function of the reference that no part uses: students could see its name in the object."""
     named = {part.reference for part in kit.assignment.parts}
     for path in kit.reference_sources:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
@@ -189,10 +186,7 @@ def squeezed(data: bytes) -> bytes:
 
 
 def of_master(text: str, name: str) -> list[Secret]:
-    """Return the solution's lines in the text of a master, except lines that the starter has, too.
-
-    `name` is the master's file name.
-    """
+    """Return the solution's lines in a master's text, without the starter's. `name` is the master's file name."""
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = squeezed("".join(line for _, line, region in marked if region is None).encode())
@@ -222,10 +216,7 @@ def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret
 
 
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
-    """Return the secret lines of a text for the staff, such as hidden cases or the write-up's key.
-
-    `public` are the ids of the parts in the students' file. Lines `- id: PART` with these ids are not secret.
-    """
+    """Return the secret lines of a staff text. Lines `- id: PART` with ids in `public` are not secret."""
     openings = {squeezed(f"- id: {part}".encode()) for part in public}
     staff_lines = _searched(
         enumerate(text.splitlines(), 1), f"a text for the staff, {name}", b"", comment="#"
@@ -310,7 +301,7 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
 
 
 def strangers(files: Files, kit: Kit) -> list[str]:
-    """Return one message for each file that must not be in a handout, as its path shows: hidden cases, for example."""
+    """Return one message for each file whose path shows that it must not be in a handout, such as hidden cases."""
     found = []
     own = PurePosixPath(labs.PACKAGE, kit.lab.name)
     staffs = {own / name for name in kit.assignment.lab.staff}

@@ -37,10 +37,7 @@ class Unproved(UsageError):
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings and findings of a release's tests. `folder`, empty at first, holds the tests' files.
-
-    `say` prints a line.
-    """
+    """Settings and findings of a release's tests. `folder`, empty at first, has their files. `say` prints a line."""
 
     assignment: Assignment
     starters: Mapping[str, str]
@@ -81,10 +78,7 @@ class ProofSetup:
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
-        """Copy the precompiled headers and the runner from the caller's cache into the tests' cache, to save time.
-
-        The release contains the sources of both, and would compile them to the same files.
-        """
+        """Copy the precompiled headers and the runner from the caller's cache into the tests' cache, to save time."""
         objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:
@@ -118,10 +112,7 @@ class ProofSetup:
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run Python with `arguments` in `folder`, and return (exit code, output).
-
-        `variables` are added to the environment. Raises Unproved after TIMEOUT_S seconds.
-        """
+        """Run Python in `folder`, and return (exit code, output). Raises Unproved after TIMEOUT_S seconds."""
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(
@@ -206,10 +197,7 @@ def refuse_unjudgeable(bench: ProofSetup) -> None:
 
 
 def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise Unproved if a part of the solution is unjudged although the same part of the starter was judged.
-
-    `judged` are the solution's parts by id, as in result.json.
-    """
+    """Raise Unproved if a part of the solution (`judged`) is unjudged, but the same part of the starter was judged."""
     for name, part in judged.items():
         if part["verdict"] == "unjudged" and name not in bench.lacking:
             raise Unproved(f"the solution in the handout is unjudged on {name}: {_why(part)}")
@@ -225,10 +213,7 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in `folder` imports a module of the kit that is missing there.
-
-    An import inside a function may name a missing module of STAFF_ROOMS, because only staff commands run it.
-    """
+    """Raise Unproved if a module in `folder` imports a missing kit module. Functions may import from STAFF_ROOMS."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
@@ -303,10 +288,7 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Run `python gpt149.py` in `folder`, the unpacked handout. Return the parts of result.json by id.
-
-    `asked` are the arguments, by default `all --no-time`.
-    """
+    """Run `python gpt149.py` in `folder` with `asked`, else `all --no-time`. Return parts of result.json by id."""
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)

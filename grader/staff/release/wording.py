@@ -87,10 +87,7 @@ _DEVICE_IMAGE_TORCH = """\
 
 
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
-    """Return the names of the files to hand in as text, such as "a.py, b.cu and c.cu".
-
-    `before` and `after` are put around each name.
-    """
+    """Return the files to hand in as text, such as "a.py, b.cu and c.cu", each name between `before` and `after`."""
     *others, last = (f"{before}{name}{after}" for name in assignment.sources)
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -131,10 +128,7 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
 
 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
-    """Return {placeholder: text} for the autograder's templates.
-
-    `private` are the folders that only the user who grades may enter.
-    """
+    """Return {placeholder: text} for the autograder's templates. Only the grading user may enter `private` folders."""
     on_device = all_on_card(assignment.parts)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),

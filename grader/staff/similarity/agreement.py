@@ -37,10 +37,7 @@ SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_d
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """One wrong output of a part on a case. `digest` is the output's hash, `words` the text of the diagnosis.
-
-    `hidden`: True if the case is hidden.
-    """
+    """One wrong output of a part on a case (`hidden`: on a hidden one). `words` is the text of its diagnosis."""
 
     part: str
     case: str
@@ -51,10 +48,7 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions (`members`, ids) whose wrong outputs of a part are equal on each of `cases`.
-
-    `hidden`: True if the cases are hidden. `words` is the text of one member's diagnosis.
-    """
+    """Submissions (`members`, ids) with equal wrong outputs on each of `cases`. `words` is one member's diagnosis."""
 
     part: str
     members: tuple[str, ...]
@@ -104,10 +98,7 @@ T = TypeVar("T")
 
 
 def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
-    """Return `read(content)` for the content of a result file, or `otherwise` if the file is invalid.
-
-    A file may be invalid because somebody has edited it.
-    """
+    """Return `read(content)` of a result file, or `otherwise` if the file is invalid, for example edited by hand."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_RESULT_BYTES + 1)
@@ -175,10 +166,7 @@ def write_page(
     groups: Sequence[Group],
     notes: Sequence[str] = (),
 ) -> None:
-    """Write the page with `notes`, `groups`, and the pairs `shown` side by side.
-
-    Raises UsageError if the page cannot be written; an old page then stays as it is.
-    """
+    """Write the page of groups and pairs. Raises UsageError if that fails; an old page then stays as it is."""
     with explained(f"cannot write {path}"):
         plainfile.write(path, page(similarity, shown, groups, notes))
 
@@ -221,10 +209,7 @@ def _spread(similarity: Similarity) -> str:
 
 
 def _pieces(text: str, regions: Sequence[SharedRegion], side: str) -> Iterator[tuple[int, str]]:
-    """Yield the text in pieces (k, piece). k is the number of the shared region, from 1, or 0 outside of regions.
-
-    `side` is "left" or "right": the side of the pair to which the text belongs.
-    """
+    """Yield (number of the shared region from 1, or 0 outside; piece of the text). `side` is "left" or "right"."""
     place = 0
     for (start, end), at in sorted((getattr(region, side), at) for at, region in enumerate(regions, start=1)):
         yield from ((0, text[place:start]), (at, text[start:end]))

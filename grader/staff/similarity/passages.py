@@ -62,8 +62,7 @@ def grams(codes: Iterable[str]) -> list[int]:
 def winnow(hashes: list[int]) -> dict[int, list[int]]:
     """Return {hash: positions} for the smallest hash of each window of WINDOW consecutive hashes.
 
-    If a window has several equal smallest hashes, one that an earlier window has chosen is kept. So repetitive text
-    gets few positions.
+    Of equal smallest hashes, an earlier window's choice is kept, so repetitive text gets few positions.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
@@ -96,10 +95,7 @@ class Prints:
 
 
 def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: frozenset[int]) -> Prints:
-    """Return the fingerprints of a text with the tokens `found`.
-
-    `spans` are the character ranges of its functions by name, `starter` the hashes of all runs in the starter.
-    """
+    """Return a text's fingerprints. `spans`: its functions' ranges by name. `starter`: hashes of the starter's runs."""
     chosen = [
         {value: places for value, places in winnow(grams(codes)).items() if value not in starter}
         for codes in (found.codes, found.words)

@@ -119,10 +119,7 @@ class Source:
 
 
 def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
-    """Return the tokens of a source, which need not compile.
-
-    `given` are the names of the starter's functions. They are not replaced, because students do not choose them.
-    """
+    """Return the tokens of a source, which need not compile. The starter's function names (`given`) are kept."""
     scanned = _scan(source)
     raw = _meaning(scanned)
     kept = _fixed_names(raw) | (given & {word for _, word, _, _ in raw})
