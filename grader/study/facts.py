@@ -30,10 +30,7 @@ CPU_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True)
 class Cache:
-    """One data cache, such as "L2". `ways` is its associativity, `shared_by` the number of CPUs that share it.
-
-    Both are None if the system does not report them.
-    """
+    """One data cache, such as "L2". `ways` is its associativity, `shared_by` the number of CPUs; None if unknown."""
 
     name: str
     size_bytes: int
@@ -82,10 +79,7 @@ class Speed:
 
 
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
-    """Return the largest value measured on at most `threads` threads.
-
-    The largest is not always the value for the most threads: on a busy machine, all cores may be slower than one.
-    """
+    """Return the largest value for at most `threads` threads: a busy machine may be slower on all its cores."""
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 
 
@@ -99,10 +93,7 @@ def describe() -> Machine:
 
 
 def measure() -> Speed:
-    """Measure peak speeds and memory bandwidth, which takes about one second.
-
-    Raises KitError if native/probe.cpp cannot be built or run.
-    """
+    """Measure peak speeds and bandwidth in about 1 s. Raises KitError if native/probe.cpp cannot be built or run."""
     cores = len(machine.usable_cpus()) or os.cpu_count() or 1
     return parse(
         helpers.output_of(NATIVE / "probe.cpp", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores

@@ -100,10 +100,7 @@ def bars(
     values: Mapping[str, Sequence[float]],
     x_label: str = "",
 ) -> Plot:
-    """Return a plot with a group of bars for each of `names`.
-
-    `values` maps the label of each series to the heights of its bars in `unit`, one for each group.
-    """
+    """Return a plot with a group of bars for each name. `values` maps a series' label to its heights, one per group."""
     places = tuple(map(float, range(len(names))))
     series = tuple(Series(label, places, tuple(each), style="bars") for label, each in values.items())
     return Plot(name, title, about, x_label, unit, series, x_names=tuple(names))
@@ -223,10 +220,7 @@ def _curve(one: Series, k: int, axes: Axes) -> None:
 
 
 def _notes(figure: Plot, axes: Axes) -> None:
-    """Draw the series' notes beside their points. A note that would cover an earlier one is moved up.
-
-    Call this when the axes' limits are final, because positions on the page depend on them.
-    """
+    """Draw the series' notes beside their points, without overlaps. Call this when the axes' limits are final."""
     placed: list[tuple[float, float]] = []
     for one in figure.series:
         for x, y, note in zip(one.x, one.y, one.notes, strict=False):
@@ -265,10 +259,7 @@ def _bounds(one: Series) -> list[list[float]]:
 
 
 def _plain_numbers(axis: Axis, base: int, steps: tuple[float, ...]) -> None:
-    """Label a logarithmic axis with plain numbers, such as 1, 2, 5, 10, in place of powers of `base`.
-
-    Labels are at `steps` times each power of `base`.
-    """
+    """Label a logarithmic axis at `steps` times each power of `base` with plain numbers, such as 1, 2, 5, 10."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(base=base, subs=steps))
@@ -307,10 +298,7 @@ NAME_WIDTH = 28
 
 
 def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Return the figure as text for a terminal.
-
-    Plots and bar plots are `width` characters wide, at least 40. The area in a plot's axes has `height` lines.
-    """
+    """Return the figure as text. Plots are `width` characters wide, at least 40; their axes are `height` lines high."""
     if isinstance(figure, HeatMap):
         body = _map_in_letters(figure)
     elif figure.x_names:
@@ -376,10 +364,7 @@ def _plot_in_letters(figure: Plot, width: int, height: int) -> list[str]:
 
 
 def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]]:
-    """Return points (x, y) on lines that join the series' points, `columns` points for each line.
-
-    The lines are straight in the figure, also on logarithmic axes.
-    """
+    """Return `columns` points (x, y) for each line between the series' points, straight also on logarithmic axes."""
     points = list(zip(one.x, one.y, strict=True))
     found = []
     for (x0, y0), (x1, y1) in pairwise(points):

@@ -69,10 +69,7 @@ def _entry(recipe: bytes, name: str) -> Path:
 
 
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
-    """Compile a study's program for a handout. Return its path in `folder`. Raises KitError if `compiler` fails.
-
-    `system` and `machine` name the platform for which `compiler` compiles, as in Python's `platform`.
-    """
+    """Compile a study's program for a platform. Return its path in `folder`. Raises KitError if `compiler` fails."""
     made = folder / objectcache.prebuilt_name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     return _compile(compiler, source, made, *bare)
@@ -134,11 +131,7 @@ def cache_models(
 
 
 class Traffic(NamedTuple):
-    """Result of a cache simulation: numbers of accesses and of cache lines.
-
-    `loads` and `stores` are accesses to tensor elements. `fetched` and `written` are cache lines read from and written
-    to memory.
-    """
+    """Counts of a cache simulation: accesses (`loads`, `stores`), cache lines `fetched` from or `written` to memory."""
 
     loads: int
     stores: int
@@ -170,10 +163,7 @@ def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheMode
 
 
 def byte_sizes(text: str, flag: str) -> tuple[int, ...]:
-    """Parse a list of sizes like "16K,512K,2M". Return them in bytes, sorted and without duplicates.
-
-    Raises UsageError for other texts. `flag` is the option's name for the message.
-    """
+    """Return sorted distinct sizes in bytes from a list like "16K,512K,2M". Raises UsageError, which names `flag`."""
     return tuple(sorted({_byte_size(item.strip(), flag) for item in text.split(",")}))
 
 

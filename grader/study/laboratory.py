@@ -79,10 +79,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of timing a variant.
-
-    `calls` has the two calls of each round. It is empty if the variant was not timed; `trouble` is then the reason.
-    """
+    """Result of timing a variant. `calls` has two calls per round; () if it was not timed because of `trouble`."""
 
     variant: Variant
     calls: tuple[tuple[Sample, Sample], ...] = ()
@@ -114,10 +111,7 @@ class Laboratory:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
     def made(self, recipe: BuildFlags) -> Made:
-        """Return the source's build with this recipe, made if needed. `ok` is False if the source does not compile.
-
-        Raises KitError if the machine lacks a program for the build.
-        """
+        """Return the build, made if needed; not `ok` if the source does not compile. Raises KitError without a tool."""
         self.prepare([recipe])
         return self._builds[recipe]
 
@@ -145,10 +139,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return the reason why a variant cannot be timed, or "".
-
-        A student's kernel is checked on all public cases of its part. A reference kernel is not checked.
-        """
+        """Return why a variant cannot be timed, or "". A student's kernel must be right on its part's public cases."""
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)

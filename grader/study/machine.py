@@ -22,10 +22,7 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class MachineStudy:
-    """The machine's properties, as the system reports them, and its measured speeds.
-
-    `load` is the 1-minute load average before the measurement; None if the system does not report it.
-    """
+    """The machine's properties and its measured speeds. `load` is the 1-minute load average before them, or None."""
 
     processor: str
     cores: int

@@ -70,10 +70,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """Memory of all parts at all values of one size. The rows are sorted by part.
-
-    `over` is the name of the size, such as "N", and `axis` the label of its axis in the figure.
-    """
+    """Memory of all parts, sorted by part, at all values of the size `over`, such as "N". `axis` is its label."""
 
     rows: tuple[Row, ...]
     over: str
@@ -159,10 +156,7 @@ class MemoryStudy:
 
 
 def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the bytes of a call's workspaces: the part's float32 arguments that the assignment makes by `zeros(...)`.
-
-    `shape` has all sizes by name.
-    """
+    """Return the bytes of a call's workspaces (float32 arguments made by `zeros(...)`). `shape` has all sizes."""
     workspaces = [dims for argument in part.arguments if (dims := call_of(argument, "zeros")) is not None]
     return sum(FLOAT_BYTES * prod(evaluate_int(dim, shape) for dim in dims) for dims in workspaces)
 

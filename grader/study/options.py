@@ -114,11 +114,7 @@ def openmp_part(settings: Settings, part_id: str | None) -> Part:
 
 
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
-    """Parse a list of numbers like "2,4,8". Return the numbers sorted and without duplicates.
-
-    Raises UsageError if the text is not such a list, or if a number is not in low..high. `flag` is the option's name
-    for the message.
-    """
+    """Return the numbers of a list like "2,4,8", sorted and distinct. Raises UsageError unless all are in low..high."""
     return tuple(sorted({whole_number(item.strip(), flag, low, high) for item in text.split(",")}))
 
 

@@ -35,11 +35,7 @@ def run(arguments: list[str], command: str, about: str, measure: Callable[[], St
 
 
 def prepare(settings: Settings, *names: str) -> None:
-    """Create the output folder, and check that the write-up has regions for the tables `names`.
-
-    Call this before a measurement, which may take minutes. Raises UsageError for a missing region, and OSError if the
-    folder cannot be made.
-    """
+    """Create the output folder. Raises UsageError if the write-up lacks a region of `names`. Call before measuring."""
     if settings.writeup is not None:
         before = read(settings.writeup)
         for name in names:

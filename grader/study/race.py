@@ -213,10 +213,7 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Return the default sizes of a call under ThreadSanitizer, which makes each memory access about 50 times slower.
-
-    The sizes are the lab's `watched_sizes`, or those of the part's largest public case if the lab defines none.
-    """
+    """Return the sizes for a call under ThreadSanitizer: the lab's `watched_sizes`, else the largest public case's."""
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
     return {**assignment.defaults, **(assignment.lab.watched_sizes or largest), "threads": THREADS}
@@ -283,10 +280,7 @@ def watch(
     defines: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> RaceResult:
-    """Make one call of a part under ThreadSanitizer and return its data races.
-
-    Raises Unsuitable if ThreadSanitizer cannot be used for this file or on this machine.
-    """
+    """Return the data races of one call under ThreadSanitizer. Raises Unsuitable if that is impossible here."""
     tools, sandbox = toolchain(), sandbox or of_file(source)
     if not has_thread_sanitizer(tools):
         raise Unsuitable(

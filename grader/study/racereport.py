@@ -52,10 +52,7 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two memory accesses, a write or a read.
-
-    `frames` are the stack frames in the student's file, innermost first; () if the access is in other code.
-    """
+    """One of a race's two memory accesses. `frames` are in the student's file, innermost first; () if none is."""
 
     is_write: bool
     frames: tuple[Frame, ...]
@@ -99,10 +96,7 @@ class Race:
 
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
-    """Return the races that ThreadSanitizer reported in a program's `output`, in order.
-
-    Of races with the same variable and the same lines, only the first is returned. `source_text` is the student's file.
-    """
+    """Return the races that `output` reports, in order. Those with equal variable and lines are returned once."""
     rows = source_text.split("\n")
     starts = [match.start() for match in REPORT.finditer(output)]
     found: dict[tuple[str, tuple[int, ...]], Race] = {}
@@ -142,20 +136,14 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _made_name(text: str, sides: Sequence[Access]) -> str:
-    """Return the name of an array that the source line `text` allocates, or "".
-
-    If there are several, prefer a name that also occurs in the source lines of the accesses `sides`.
-    """
+    """Return the name of an array that the line `text` allocates, preferably one in the lines of `sides`, or ""."""
     names = [one["grown"] or one["name"] for one in MADE.finditer(text)]
     used = re.findall(r"\w+", " ".join(frame.text for side in sides for frame in side.frames))
     return next((name for name in names if name in used), next(iter(names), ""))
 
 
 def _global_name(name: str) -> tuple[str, bool]:
-    """Return (variable, is_static) for a global name in a report.
-
-    For example, `f(int)::sum` is the static variable `sum` of a function: the result is ("sum", True).
-    """
+    """Return (variable, is_static) for a global name: `f(int)::sum`, a function's static variable, is ("sum", True)."""
     name = name.replace("(anonymous namespace)::", "")
     inside, bracket, rest = name.rpartition(")")
     return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)

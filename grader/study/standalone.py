@@ -55,10 +55,7 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class Kit:
-    """Compiler and linker options for a standalone program.
-
-    `runtime` is the name of a source in native/ that replaces the compiler's OpenMP library, or None.
-    """
+    """Options for a standalone program. `runtime` is a source that replaces the compiler's OpenMP library, or None."""
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()
@@ -96,10 +93,7 @@ def build_program(
 def _compile_all(
     compilers: Compilers, prepared: standin.Prepared, kit: Kit, runner: Path, room: compiling.Room, name: str
 ) -> None:
-    """Compile the student's file without torch and link it as `program` in the folder `room`.
-
-    `name` is the file's name for messages. Raises Unsuitable if the file does not compile or link.
-    """
+    """Compile the student's file (`name` in messages) and link `program` in `room`. Raises Unsuitable if that fails."""
     tools, text, macros = prepared.tools, compilers.source.text, compilers.source.defines
     room.put("module.cpp", text)
     for command in prepared.commands(text):
@@ -125,10 +119,7 @@ def _compile_all(
 
 
 def _runtime(tools: Toolchain, source: Path) -> Path:
-    """Return the object in the cache that is compiled from `source`, the kit's OpenMP library. Compile it if needed.
-
-    Raises KitError if the source does not compile.
-    """
+    """Return the cached object of the kit's OpenMP library, compiled if needed. Raises KitError if that fails."""
     flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
     digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
     for path in sorted(NATIVE.glob("*.*")):
@@ -272,10 +263,7 @@ def _sandbox(of_file: Sandbox) -> Sandbox:
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
-    """Return the reply to the call from the file `replies`, or None if the reply is missing or invalid.
-
-    The file begins with the runner's greeting, a list of its functions. `most_bytes` limits the reply's arrays.
-    """
+    """Return the reply in the file `replies`, after the greeting; None if it is missing, invalid or too large."""
     try:
         descriptor = plainfile.open_file(replies)
     except OSError:

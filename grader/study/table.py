@@ -76,10 +76,7 @@ class Table:
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
     def _padded(self, escaped: Callable[[str], str] = str) -> list[list[str]]:
-        """Return the header and the rows as text, with the cells of each column padded to equal width.
-
-        `escaped` is applied to each text before.
-        """
+        """Return the header and rows as text, `escaped` and then padded so that each column has one width."""
         lines = [[escaped(cell) or NOTHING for cell in line] for line in self.cells()]
         return padded([[escaped(name) for name in self.columns], *lines], self._numeric())
 
@@ -108,9 +105,6 @@ def shown(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a cell's text on one line, escaped for Markdown.
-
-    The escaped text cannot end its cell in a table, and cannot be a marker of the write-up such as `<!-- end -->`.
-    """
+    """Return a cell's text on one line, escaped so that it can neither end its cell nor be a write-up's marker."""
     one_line = " ".join(text.split())
     return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

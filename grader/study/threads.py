@@ -148,10 +148,7 @@ def amdahl(serial: float, threads: int) -> float:
 
 
 def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
-    """Return the serial share s of Amdahl's law, fitted by least squares to the `times` at these thread `counts`.
-
-    The first count must be 1.
-    """
+    """Return the serial share s of Amdahl's law, fitted by least squares. The first of the thread counts must be 1."""
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)
@@ -192,10 +189,7 @@ def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Thread
 
 
 def core_share(outcome: Outcome) -> float | None:
-    """Return the median of CPU time / wall time of an outcome's calls, or None without CPU times.
-
-    For calls with one thread it is 1 on an idle machine.
-    """
+    """Return the median of CPU time / wall time, or None without CPU times. One thread on an idle machine gives 1."""
     shares = [call.cpu_s / call.wall_s for pair in outcome.calls for call in pair if call.cpu_s is not None]
     return median(shares) if shares else None
 

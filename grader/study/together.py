@@ -76,10 +76,7 @@ def general(assignment: Assignment) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
-    """Return the steps whose tables `only` names, separated by commas; all steps if `only` is None.
-
-    Raises UsageError for an unknown name.
-    """
+    """Return the steps whose tables `only` names, separated by commas; all if None. Raises UsageError if unknown."""
     if only is None:
         return list(steps)
     wanted = {name.strip() for name in only.split(",")}

@@ -46,10 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def template_of(config: Path | None) -> Path:
-    """Return the path of the write-up template of the assignment `config`; None: of the main assignment.
-
-    The file may be missing.
-    """
+    """Return the path of the assignment's write-up template (None: the main assignment's), which may be missing."""
     if config is None:
         return WRITEUP_TEMPLATE
     from grader.assignment import labs
@@ -59,10 +56,7 @@ def template_of(config: Path | None) -> Path:
 
 
 def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEUP_TEMPLATE) -> int:
-    """Print the state of each write-up. Return exit code 0 if no region is empty, else 1.
-
-    Raises UsageError if a write-up is missing or cannot be read.
-    """
+    """Print each write-up's state. Return 0 if no region is empty, else 1. Raises UsageError if one is unreadable."""
     refuse_absent(paths)
     complete = [check(path, export, template) for path in paths]
     return EXIT_PASS if all(complete) else EXIT_SUBMISSION
@@ -143,10 +137,7 @@ _COMMENT_START, _COMMENT_END = "<!--", "-->"
 
 @dataclass(frozen=True)
 class Region:
-    """One region of a write-up. `kind` is "answer" or "table", `body` the text between the region's two markers.
-
-    The body is the range [start, end) of the write-up's characters.
-    """
+    """Region of a write-up, "answer" or "table". `body` is the text between its markers, the range [start, end)."""
 
     kind: str
     name: str

@@ -5,7 +5,7 @@
 // futexes that the sanitizer does not see, so it would report races in correct programs. This runtime announces exactly
 // the synchronisation that OpenMP promises: start and end of a parallel region, barriers, critical, locks, tasks and
 // waits for them. The runtime is compiled without the sanitizer, so the sanitizer does not see the runtime's own
-// synchronisation of threads. It would otherwise count as promised an order of two accesses that is only accidental.
+// synchronisation of threads. Otherwise the sanitizer would take an accidental order of accesses for a promised one.
 //
 // Work is distributed round-robin, whatever `schedule` says. This is legal, needs no shared counter, and gives work to
 // all threads even on one core or in a short loop. Nested regions have one thread, as by default in OpenMP. Programs

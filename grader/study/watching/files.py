@@ -150,10 +150,7 @@ class Watcher:
 
 
 def _whole(source: Path) -> bytes | None:
-    """Return the source as it is judged, with the modules that it imports; None if the source is missing.
-
-    If the imports are at fault, return the source alone.
-    """
+    """Return the source with its imported modules (alone if the imports are at fault); None if it is missing."""
     try:
         return pythontree.whole(source) if source.is_file() else None
     except UsageError:
@@ -178,10 +175,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _has_file_events(folders: list[Path]) -> bool:
-    """Return True if the system can notify this process of changes in `folders`.
-
-    It cannot, for example, if all of Linux's inotify watches are in use.
-    """
+    """Return True if the system can notify this process of changes in `folders`. Linux may run out of watches."""
     from watchfiles import watch
 
     try:
@@ -193,10 +187,7 @@ def _has_file_events(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Hold a lock for `source` during the `with` block, because two sessions of --watch would disturb their times.
-
-    Raises UsageError if another session watches the file.
-    """
+    """Hold a lock for `source` in the `with` block. Raises UsageError if another --watch session watches it."""
     folder = cache_root() / "watched"
     name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:24]
     with explained(f"cannot write the cache {folder}", UsageError, "set GPT149_CACHE to another folder"):

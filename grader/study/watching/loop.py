@@ -254,10 +254,7 @@ SAVED = signal.SIGUSR1
 
 
 class Superseded(BaseException):
-    """Raised in the main thread if the file is saved while it is being judged.
-
-    It is not an `Exception`, so that the judge's handlers of `Exception` do not catch it.
-    """
+    """Raised in the main thread if the file is saved during judging. The judge's `except Exception` lets it pass."""
 
 
 class SameObject(Exception):
@@ -270,11 +267,7 @@ class SameObject(Exception):
 
 @dataclass(frozen=True)
 class WatchTask:
-    """The source to judge at each save, the parts to judge, and the options.
-
-    `deliver` is called with each verdict and writes the output files. `observe`, if given, is called with each event of
-    the judge.
-    """
+    """The source and parts to judge at each save. `deliver` gets each verdict, `observe` (if given) each event."""
 
     assignment: Assignment
     source: Path
