@@ -215,10 +215,7 @@ _MOMENT = re.compile(
 
 
 def moment(text: str) -> datetime | None:
-    """Parse a date and time such as 2026-11-14 22:10:00 -0800. Returns None for any other text.
-
-    The result has a time zone only if the text names one.
-    """
+    """Parse a time such as 2026-11-14 22:10:00 -0800; None for other texts. It has a zone only if the text has one."""
     found = _MOMENT.fullmatch(text.strip()) if len(text) <= LONGEST_CHARS else None
     if found is None or not FIRST_YEAR <= int(found["year"]) <= LAST_YEAR:
         return None
@@ -231,10 +228,7 @@ def moment(text: str) -> datetime | None:
 
 
 def _zone(found: re.Match[str]) -> timezone | None:
-    """Return the time zone of a match of _MOMENT, or None if the text names none.
-
-    Raises ValueError for an offset of a day or more.
-    """
+    """Return the zone of a match of _MOMENT, or None without one. Raises ValueError for an offset of a day or more."""
     if not found["zone"]:
         return None
     if not found["sign"]:

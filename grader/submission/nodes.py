@@ -209,10 +209,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """Open the archive in `file`. Return (the archive, its root folder). Closing the archive closes the file.
-
-    Raises Unreadable if the file is not an archive, is damaged or exceeds the limits.
-    """
+    """Return (archive in `file`, root folder). Closing it closes `file`. Raises Unreadable if damaged or too large."""
     try:
         archive = open_archive(file, limits, scratch)
     except BaseException:

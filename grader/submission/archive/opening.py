@@ -191,10 +191,7 @@ def disk_error(error: OSError, folder: Path) -> KitError:
 
 
 def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:
-    """Yield the decoded bytes of a compressed file in pieces.
-
-    The content of consecutive streams is joined. Data of another kind after the last stream is ignored.
-    """
+    """Yield the decoded bytes of consecutive streams in a file. Other data after the last stream is ignored."""
     file.seek(0)
     decoder = compression.fresh()
     data, streams = b"", 1
@@ -343,10 +340,7 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Parse a number of a tar header: octal digits, or GNU's base 256 for large values.
-
-    Raises Unreadable for a negative number and for other text.
-    """
+    """Parse a tar header's number: octal digits or GNU's base 256. Raises Unreadable for negative or other values."""
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise Unreadable(DAMAGED)

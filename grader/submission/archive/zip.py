@@ -144,10 +144,7 @@ class ZipArchive:
     # ---- content
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content in pieces.
-
-        Raises Unreadable if the member is encrypted, damaged or compressed by an unsupported method.
-        """
+        """Yield the member's content. Raises Unreadable if it is encrypted, damaged or compressed by another method."""
         where = member.where
         assert isinstance(where, _Where)
         if where.flags & _ENCRYPTED:
