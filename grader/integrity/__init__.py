@@ -1,1 +1,1 @@
-"""Flags for people: signs of cheating in a submission's object file and in its process. Limits bound all reading."""
+"""Flags for people: signs of cheating in a submission's object file and in its process."""

@@ -189,10 +189,7 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
 
 @functools.cache
 def flops_per_cycle() -> int:
-    """Return the most float operations that one core can do per cycle.
-
-    Unless the processor is known to have no matrix units, the larger number, with matrix units, is returned.
-    """
+    """Return the most float operations per cycle of one core. Matrix units count unless it is known to lack them."""
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
