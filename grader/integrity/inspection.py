@@ -271,7 +271,7 @@ def _loaded_names(data: bytes) -> set[str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return the first _MOST_NAMES names, sorted, each cut to LONGEST_NAME characters, and the number of the others."""
+    """List the first _MOST_NAMES names, sorted and cut to LONGEST_NAME characters, and the number of the others."""
     return shortened([shown(name) for name in sorted(set(names))], _MOST_NAMES)
 
 

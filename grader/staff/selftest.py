@@ -290,7 +290,7 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """Return a few submissions, in order, that together have an attack of each row of the table, chosen greedily."""
+    """Return a few of the submissions, chosen greedily, that together cover all rows of the table of attacks."""
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []
     while missing:

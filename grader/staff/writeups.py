@@ -189,7 +189,7 @@ class Writeup:
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
     """Return the write-ups at `paths`: files, or one folder or archive of a class. Ids are those of grades.csv.
 
-    `template` are the template's regions. A folder with a file called `source` belongs to one student.
+    `template` are the regions of the write-up's template. A folder with a file called `source` belongs to one student.
     """
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:

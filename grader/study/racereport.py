@@ -52,7 +52,7 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two memory accesses. `frames` are in the student's file, innermost first; () if none is."""
+    """One of a race's two memory accesses. `frames`: its stack frames in the student's file, innermost first."""
 
     is_write: bool
     frames: tuple[Frame, ...]

@@ -55,7 +55,7 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class Kit:
-    """Options for a standalone program. `runtime` is a source that replaces the compiler's OpenMP library, or None."""
+    """Compiler options for a standalone program. `runtime` is a source that replaces its OpenMP library, or None."""
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()

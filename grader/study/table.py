@@ -76,7 +76,7 @@ class Table:
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
     def _padded(self, escaped: Callable[[str], str] = str) -> list[list[str]]:
-        """Return the header and rows as text, `escaped` and then padded so that each column has one width."""
+        """Return header and rows as text: `escaped` is applied, then each column is padded to one width."""
         lines = [[escaped(cell) or NOTHING for cell in line] for line in self.cells()]
         return padded([[escaped(name) for name in self.columns], *lines], self._numeric())
 

@@ -137,7 +137,7 @@ _COMMENT_START, _COMMENT_END = "<!--", "-->"
 
 @dataclass(frozen=True)
 class Region:
-    """Region of a write-up, "answer" or "table". `body` is the text between its markers, the range [start, end)."""
+    """Region of a write-up; `kind` is "answer" or "table". `body` is the text [start, end) between its markers."""
 
     kind: str
     name: str

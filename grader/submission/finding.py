@@ -421,7 +421,7 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
 
 
 def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
-    """Return the unit of a source such as `alice.cpp`. A file like `alice.ispc` in `beside` becomes `module.ispc`."""
+    """Return the unit of a source named for its student, `alice.cpp`. `alice.ispc` (`beside`) becomes `module.ispc`."""
     unit, stem = single(node), PurePosixPath(node.name).stem
     wanted = names.companions if names.of_class is None else (names.source, *names.companions)
     files = [

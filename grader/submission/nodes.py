@@ -209,7 +209,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """Return (archive in `file`, root folder). Closing it closes `file`. Raises Unreadable if damaged or too large."""
+    """Return (archive, root folder). Closing the archive closes `file`. Raises Unreadable if damaged or too large."""
     try:
         archive = open_archive(file, limits, scratch)
     except BaseException:

@@ -55,7 +55,7 @@ small fraction of it. A worker above the limit is killed before the machine runs
 class Job:
     """A submission to be judged.
 
-    If `left` is given, only its parts and cases are judged. The others' results come from the result.json at `before`.
+    If `left` is given, only its parts and cases are judged. All other results are copied from the file `before`.
     """
 
     submission_id: str

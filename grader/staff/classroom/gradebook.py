@@ -173,7 +173,7 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """Return (assignment as its file is now, history) of a results folder. Raises UsageError without a ledger."""
+    """Return (the assignment as its file is now, the history) of a folder. Raises UsageError without a ledger."""
     history = ledger.read(folder)
     if not history.runs:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the --out folder of a run")

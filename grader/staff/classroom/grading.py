@@ -65,7 +65,7 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """Record submissions without a readable source. `fault` is "kit" if the disk was full, else "submission"."""
+        """Record submissions without readable source: `fault` is "kit" if the disk was full, else "submission"."""
         for name, item in self.planned.items():
             if name not in self.jobs:
                 why = item.submission.error or "no source file"

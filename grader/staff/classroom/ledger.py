@@ -183,7 +183,7 @@ MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """Return the history; empty without a ledger. Raises KitError for an invalid line, UsageError if unreadable."""
+    """Return the folder's history, empty without ledger. Raises KitError for a bad line, UsageError if unreadable."""
     path = folder / LEDGER
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()

@@ -84,7 +84,7 @@ def expected(submissions: Iterable[Submission]) -> dict[str, str]:
 
 
 def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
-    """Return one line for each program in `waits` ({submission id: missing program}), which ends with `remedy`."""
+    """Return one line for each missing program in `waits` ({submission id: program}). Each line ends with `remedy`."""
     by_tool: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         by_tool.setdefault(tool, []).append(name)

@@ -95,7 +95,7 @@ class Slot:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def give_way(self) -> None:
-        """Let timings that wait for the machine run first. Call this inside `shared`, while no runner runs."""
+        """Let timings that wait for the machine run first. Call this in `shared`, while this process has no runner."""
         if not self._times:
             fcntl.flock(self._room, fcntl.LOCK_UN)
             self._enter()

@@ -531,7 +531,7 @@ def needs(*, card: bool) -> dict[str, float]:
 
 
 def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
-    """Return (number of jobs that a dask worker may run at once, the reason for 0 or ""). `card`: jobs need a GPU."""
+    """Return (number of jobs that a worker may run at once, the reason if 0, else ""). `card`: jobs need a GPU."""
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:

@@ -65,7 +65,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """Return the fields `python`, `torch`, `compiler`, `processor` of `Kit`. Raises KitError without a compiler."""
+    """Return this machine's `python`, `torch`, `compiler`, `processor` for `Kit`. Raises KitError without compiler."""
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),

@@ -25,7 +25,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its content `text` without quotation marks, and its range [start, end) in the file, with them."""
+    """One cell. `text` is its content without quotation marks; [start, end) is its range in the file, with them."""
 
     text: str
     start: int

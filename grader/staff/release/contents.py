@@ -46,7 +46,7 @@ Files = Mapping[str, File]
 
 
 def packed(files: Files) -> bytes:
-    """Return a zip archive of the files, sorted by path. Raises KitError for a path out of the target folder."""
+    """Return the bytes of a zip of the files, sorted by path. Raises KitError for a path that leads outside."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):

@@ -213,7 +213,7 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in `folder` imports a missing kit module. Functions may import from STAFF_ROOMS."""
+    """Raise Unproved if a module in `folder` imports a missing kit module, unless from STAFF_ROOMS in a function."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):

@@ -48,7 +48,7 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions (`members`, ids) with equal wrong outputs on each of `cases`. `words` is one member's diagnosis."""
+    """Submissions (`members`, ids) with equal wrong outputs of `part` on `cases`. `words` is one member's diagnosis."""
 
     part: str
     members: tuple[str, ...]

@@ -102,7 +102,7 @@ both limits may hide code in them."""
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare this year's sources by id with each other and with `old` sources by folder and id."""
+    """Compare this year's `sources` (by submission id) with each other and with `old` ones (by folder and id)."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -315,7 +315,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show: only the first of each group, and none of two submissions in `not_written`."""
+    """Return the pairs to show: only the first of each group, and no pair with both submissions in `not_written`."""
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()
@@ -377,7 +377,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
 
 
 def read_starter(path: Path) -> str:
-    """Return the text that students got: the source without its solution. Raises UsageError for wrong marks."""
+    """Return the text that students got: the source without solution. Raises UsageError if its marks are wrong."""
     try:
         return strip_solution(_read(path))
     except UsageError as error:

@@ -175,7 +175,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _has_file_events(folders: list[Path]) -> bool:
-    """Return True if the system can notify this process of changes in `folders`. Linux may run out of watches."""
+    """Return True if this process can get notifications of changes in `folders`. Linux limits their number."""
     from watchfiles import watch
 
     try:
