@@ -67,7 +67,7 @@ def loaded(made: Build) -> runner.StudentObject:
 
 
 def call(of: runner.StudentObject, name: str, *values: object) -> object:
-    """Call a student's function. Return its number or (sizes, elements), or else its result's kind (`KIND_...`)."""
+    """Call a student's function. Return a number, a tensor as (sizes, elements), or another result's kind."""
     invocation = of.prepare(name, list(values))
     result = invocation()
     value: object = result.number if result.kind == 1 else result.kind

@@ -104,7 +104,7 @@ Made = Sequence[Mutation]
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
     """Return parameters for `parametrize`, each a list of at most `most` kernels that are judged in one file.
 
-    The full tier runs all, the fast tier the first kernel of each key that is not tested `elsewhere` at less cost.
+    The full tier runs all kernels; the fast tier the first of each key, unless a kernel in `elsewhere` has the key.
     """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}

@@ -158,7 +158,7 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
     assert "alice" not in explained
     quoted = 'const char *s = R"(\n#line 7 "x"\n)"; // \\\n#line 8\nint x = y;\n'
     assert "module.cpp:5: error: no" in _explained("module.cpp:5:9: error: no\n", quoted)
-    # True if the text has a #line directive. A line that ends in a backslash continues in the next line.
+    # By source: True if it has a #line directive. A backslash at a line's end joins it to the next line.
     renames = {
         # A raw string keeps backslashes: this one ends in its second line, and opens no comment.
         'const char*s = R"a( )a\\\n" /* )a";\n#line 5 "/x/y.yaml"\n#error forged // */\n': True,

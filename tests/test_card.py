@@ -225,7 +225,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
 
 
 def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: Patch) -> None:
-    """The kit's compiled kernels stay on disk unless a call failed. Changed files and other calls are built anew."""
+    """Compiled kernels of the kit stay on disk unless a call failed. A changed file or other call is compiled anew."""
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(host.metadata, "version", lambda name: "1")
@@ -368,7 +368,7 @@ class Clock:
     """A judge that makes all calls, but takes times from a formula: no verdict depends on this machine's load."""
 
     limit_s = 3.0  # a longer call times out
-    fill_s = 0.0  # to fill and copy one set of tensors
+    fill_s = 0.0  # time to fill and copy one set of tensors
 
     def __init__(self, judge: Callable[..., results.PartResult], monkeypatch: Patch) -> None:
         self.judge, self.patch = judge, monkeypatch.setattr
@@ -440,7 +440,7 @@ def test_workers_of_a_class_share_trials_not_times(timed: Clock, tmp_path: Path,
         monkeypatch.delenv(places.SHARED_TRIALS, raising=False)
         if folder is not None:
             monkeypatch.setenv(places.SHARED_TRIALS, str(folder))
-        monkeypatch.setattr(timing, "_known_sets", {})  # a new worker knows no trial
+        monkeypatch.setattr(timing, "_known_sets", {})  # a new worker has no result of a trial
         found = timed.judge(RIGHT)
         assert len(trials) == made and found.time is not None, found.diagnosis
         assert timed.rounds[-1].theirs.sets == timed.rounds[0].theirs.sets
@@ -533,7 +533,7 @@ def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: st
 
 def test_the_gpu_clock_is_read_only_through_nvml(monkeypatch: Patch) -> None:
     Failed = type("Failed", (Exception,), {})
-    reasons = {"now": 0x20 | 0x04 | 0x01}  # 0x01: idle, which slows nothing
+    reasons = {"now": 0x20 | 0x04 | 0x01}  # 0x01 (GPU idle) does not limit the clock
     library = SimpleNamespace(
         NVMLError=Failed,
         NVML_CLOCK_SM=1,

@@ -28,7 +28,7 @@ from grader.submission.ids import no_such_submission
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Kill four judges after 0 to 2 more results; each may evaluate 2 of 10. A fifth judge grades the rest."""
+    """Kill four judges, each after 0 to 2 results of 10 submissions. A fifth judge grades the rest."""
     names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])

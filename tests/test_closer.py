@@ -588,7 +588,7 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
 def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     suspect = Suspect("key_missing", "Key 0 is missing.", lambda s: None, ("missing",))
     diagnosis = diagnose.Explained("key_missing", "Key 0 is missing. Expected 1.", suspects=(suspect,))
-    # An output with few wrong elements does not refute a mistake, because the part may have several outputs.
+    # Outputs with fewer than 8 wrong elements and an unknown cause do not refute a mistake.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([diagnosis, diagnosis, *few])
     assert first is not None and first.message.startswith("Key 0 is missing.")
@@ -1203,7 +1203,7 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
     source = "void kernel(float *o, int N) {\nfloat s, t; int own;\n#pragma omp parallel for private(own)\n"
     source += "for (int i = 0; i < N; i++) {\nfloat t = 0;\nown = i; s = own; t = s;\n}\ns = t = 0;\n}\n"
     assert scopes.shared_numbers(source, 0, len(source)) == {2: ["s"]}
-    # Each thread runs the first two loops as a whole. The others write to a thread's own elements or to its own share.
+    # Each thread runs the first two loops whole. The others write only to the thread's array or to its share of one.
     own = ("own[i] = 1;", "W[at + i] = 1;", "if (i % of == 0) x[i] = 1;")
     loops = ("x[i] = 1;", "{ float *p = X + i; p[0] = 1; }", *own)
     region = "\n".join(f"for (int i = 0; i < N; i++) {each}" for each in loops)

@@ -274,7 +274,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     for actual in (1.01, 9.0):
         other = Diagnosis("shifted", "Shifted.", None, 1.0, actual)
         assert diagnose.most_informative([close, other, close]) is (other if actual == 9 else close)
-    # A diagnosis that outputs were not written is the most informative, unless another one has many wrong elements.
+    # "not_written" is preferred only if its output has far more wrong elements than all other outputs.
     zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
     for count, chosen in ((14, zeros), (900, None)):
         other = Diagnosis("not_normalised", "Too large.", wrong_count=count)

@@ -49,7 +49,7 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
     With u = 2^-24, rounding errs by about u |v|. Scores err by u |q||k|, which changes a weighted mean of values
     more if the values lie further apart. So the budget of column c is u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])).
-    S_j is sum_k |q_k k_jk|. E and Var are over keys by their weights.
+    S_j is sum_k |q_k k_jk|. E and Var are the mean and variance over keys, by weight.
     """
     weights = torch.softmax(Q @ K.transpose(-2, -1), -1)
     reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()

@@ -77,7 +77,7 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Return eight rounds on a busy machine: calls of 0.4 s run or sleep for `own_a` or `own_b` ms, and wait else."""
+    """Return eight rounds of calls of 0.4 s that wait for a core, except for `own_a` (reference) or `own_b` ms."""
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -179,7 +179,7 @@ def test_only_a_bias_makes_a_machine_unfit_not_noise() -> None:
 def test_the_interval_rank_is_the_largest_with_98_percent_coverage() -> None:
     for n in range(7, 61):
         assert coverage(n, interval_rank(n)) >= 0.98 > coverage(n, interval_rank(n) + 1), n
-    # For 24 rounds: from the binomial table for p = 1/2. With four values, the interval is their full range.
+    # The values for 24 rounds are from a binomial table for p = 1/2. The interval of four values is their range.
     assert (interval_rank(24), round(coverage(24, 6), 4), interval_rank(4)) == (6, 0.9934, 1)
     estimate = median_estimate([3.0, 1.0, 2.0, 9.0])
     assert (estimate.low, estimate.middle, estimate.high) == (1.0, 2.5, 9.0)
@@ -197,7 +197,7 @@ def test_the_estimate_contains_the_median_in_any_order(values: list[float], rng:
 
 
 def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
-    """Try all 2^12 sequences of twelve rounds below or above the allowance, with looks after 8 and 12 rounds."""
+    """Try all 2^12 sequences of twelve rounds below or above the allowance, with checks after 8 and 12 rounds."""
     slow = 0
     for above in product((False, True), repeat=12):
         first, last = median_estimate(above[:8], 0.98), median_estimate(above, 0.98)
@@ -222,7 +222,7 @@ def test_noise_makes_no_false_fail_and_slow_kernels_are_found(noise: Noise, caug
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
-    """Measure with a reference of 100 ms. Append each call to `log`: "A" or "B" (student), each pair in brackets."""
+    """Measure with a reference of 100 ms. Append calls to `log`: "A" (reference) or "B", each round in brackets."""
 
     def call(name: str, kernel: Callable[[], Sample]) -> Sample:
         log.append(name)
@@ -282,7 +282,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
-    # With only five rounds below the allowance, with slow calls of the reference, the last verdict can still be "slow".
+    # If only five rounds are below the allowance, with slow calls of the reference, the final verdict is still "slow".
     torn[11] = 1.3
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
@@ -292,7 +292,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     timings = [sequential(noisy_rounds(rng, lambda r: exp(r.gauss(0, 0.05)), 1.15), CPU) for _ in range(300)]
     assert {timing.verdict for timing in timings} == {"pass", "slow"}
     assert all(timing.rounds >= measure.MIN_ROUNDS for timing in timings if timing.verdict == "slow")
-    # A measurement ends when the part can no longer become slow. Verdicts are the same without this end.
+    # A measurement ends when the part can no longer become slow. This early end changes no verdict.
     rng = random.Random(17)
     outcomes = [[rng.choice((1.0, 1.2, 1.2, 1.2)) for _ in range(24)] for _ in range(600)]
     shortened = [sequential(rounds_of(ratios), policy) for ratios in outcomes]

@@ -128,7 +128,7 @@ def test_each_end_of_a_runner_is_reported(both: Both, kind: int, expected: str) 
     assert second == first
 
 
-#: Statements of static initialisers, which run before the runner's first reply. Values: the reported cause of its end.
+#: Maps statements of static initialisers, which run before the runner's first reply, to the runner's reported end.
 INITIALISERS = {
     "std::abort();": "SIGABRT",
     "_exit(0);": "exit(0)",

@@ -234,7 +234,7 @@ def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[s
 
 
 def test_nan_is_explained_by_the_formula_of_the_part(found: dict[str, Diagnosis]) -> None:
-    """A message about NaN mentions exponentials if the part's formula has some, also without numbers (hidden cases)."""
+    """A message about NaN names exponentials only if the part's formula has some, even without its numbers."""
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
         assert "exponential" in student.numberless(found[name].message)

@@ -97,7 +97,7 @@ JOIN = (
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: BODY: a kernel that stores an expression of its indices. GIVE: NumPy's result, and `put`, which returns its elements.
+#: BODY: a kernel that stores an expression of its indices. GIVE: NumPy's result `r`, and `put`, which returns r's elements.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -107,8 +107,8 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel that stores its tensor `t` after replacing its contents by NumPy's result. Placeholders: the line that
-#: replaces them, a line before the launch, and the kernel's argument `h`.
+#: A kernel that stores its tensor `t`, whose numbers are first replaced by NumPy's result. Placeholders: the line that
+#: replaces the numbers, a line before the launch, and the kernel's argument `h`.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
@@ -753,7 +753,7 @@ FORGED |= {said: [["operator", "neg", "", [given], {}, []]] for said, given in A
 
 @pytest.fixture
 def player(tmp_path: Path, monkeypatch: Patch) -> replay.Player:
-    """Return a player of traces of a file without kernels. It counts what torch computes."""
+    """Return a player of traces of a file without kernels. It counts the numbers that torch computes."""
     monkeypatch.setattr(replay, "filebundle", filebundle)
     monkeypatch.setattr(replay, "torchwork", torchwork)
     return replay.Player(str(write(tmp_path, "", "kernels.py")), "cpu")

@@ -174,8 +174,8 @@ def held(heads: int, size: int, excess: float | None, grown: float | None = None
 
 
 JUDGED = held(4, 1024, 3.0, 3.0)
-#: By name: memory figures of the judged call; of a larger call and, in most rows, of a call with the same N, both with
-#: one head; the levels of the expected flags.
+#: By name: memory figures of the judged call; figures of further calls with one head (one with a larger N and, in most
+#: rows, one with the same N); the levels of the expected flags.
 BESIDE = {
     "copies in double": (JUDGED, [held(1, 2048, 2.0)], []),
     "a kernel without copies": (held(4, 1024, 1.9, 4.5), [held(1, 2048, 15.0), held(1, 1024, 3.4)], [REVIEW]),

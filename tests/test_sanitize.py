@@ -268,7 +268,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """A student's file takes the precompiled header (its side of the C interface); the kit's own sources do not."""
+    """A student's file uses the precompiled header, so the compiler does not read the headers in it again."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and prepared.object.is_file()
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "the header is kept"

@@ -71,7 +71,7 @@ def cases() -> Iterator[ParameterSet]:
     """Yield (sandbox, submission, True for the profiler's table) for the threats that are tested in each tier.
 
     Every submission is tested with the table, which needs a runner with torch. In the strongest tier and in D, those
-    that do not attack such a runner are also tested without. The fast tests are these, and the others in these tiers.
+    that do not attack such a runner are also tested without. Each submission has one fast test in each of these tiers.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")

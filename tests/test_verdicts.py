@@ -290,7 +290,7 @@ def test_accessor_without_usable_signature_counts_through_a_part(master: str, tm
 
 
 def test_an_accessor_with_a_ninth_parameter_costs_only_its_own_points(master: str, tmp_path: Path) -> None:
-    """The judge calls it with eight arguments, which fails. Kernels still compile, because the ninth has a default."""
+    """The judge calls the accessor with eight arguments, which fails. Kernels compile: the ninth has a default."""
     old = "const int &sizeY, const int &sizeZ) {"
     assert master.index(old) > master.index("inline float fourDimRead(")
     text = master.replace(old, "const int &sizeY, const int &sizeZ, int unused = 0) {", 1)

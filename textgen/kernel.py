@@ -185,7 +185,7 @@ class StudentKernel:
         chosen = self._random.randrange(output.shape[2])
         row = output.narrow(2, chosen, 1)
         known = self.disagreement
-        # A fast test: the dot product is 0 if all rows are equal in all bits, as a right kernel's nearly always are.
+        # A fast test: this sum of squares is 0 if all rows have equal bits, as a right kernel's rows nearly always do.
         apart = (output - row).view(-1)
         if torch.dot(apart, apart).item() != 0.0 and (
             known is None or (token, layer) < (known.token, known.layer)
@@ -248,7 +248,7 @@ class StudentKernel:
         return torch.from_numpy(output)
 
     def _request(self, shape: dict[str, int], inputs: dict[str, Array]) -> Request:
-        """Return a request with these inputs. The rest of it is cached by shape, because most calls have the same."""
+        """Return a request with these inputs. Other fields are cached by shape: most calls have equal shapes."""
         sizes = (shape["B"], shape["H"], shape["N"], shape["d"])
         known = self._requests.get(sizes)
         if known is None:

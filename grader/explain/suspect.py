@@ -25,9 +25,9 @@ class Suspect:
     """A mistake and the output that it would give.
 
     `predict` gets an argument that the lab chooses. It returns the output, with NaN for unknown values (read outside of
-    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`. `names` identify the mistake
-    on all inputs. Usually there is one name. A mistake that depends on an unknown tile length has one name for each
-    length that gives this output.
+    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`. `names` identify the mistake:
+    usually there is one name, the same on all inputs. A mistake that depends on an unknown tile length has one name
+    for each length that gives this output.
     """
 
     code: str

@@ -73,7 +73,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         weights = ask(own, {"Q": q, "K": k, "V": unit})
         found = None if weights is None else _mistake(scores, weights[..., :keys], own)
         if mean:
-            # Low scores are only for finding a number that is added to the row's sum. Ignore other findings.
+            # The call with low scores serves only to find a number added to the row's sum. Ignore other findings.
             return found if found is not None and found.words.startswith(SUMS) else None
         is_open = found is None or found.words.startswith(PROPORTIONS)
         if weights is not None and is_open and _some_heads(weights[..., :keys], right):
@@ -83,7 +83,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
             found = _channels(ask(own, tiny), q, k) or found
         if found is not None and found.words.startswith(PRODUCT):
-            # Reverse V's columns. If all columns of the output take the same weights, this only reverses the weights.
+            # Reverse V's columns. If all columns of the output use the same weights, this only reverses the columns.
             other = ask(own, {"Q": q, "K": k, "V": np.ascontiguousarray(unit[..., ::-1])})
             if (
                 other is not None
@@ -151,7 +151,7 @@ def _shows(output: Array, expected: Array, keys: int) -> bool:
     """Return True if the weights, which a call with the unit matrix as V returns, can show the kernel's mistake.
 
     Such a call has the weights in the first `keys` columns, so one of these must be wrong in `output`. If all wrong
-    columns are 0 and others are right, the columns were only never stored, which the weights do not show.
+    columns are 0 and others are right, the kernel only fails to store columns, which the weights do not show.
     """
     wrong = (~(abs(output - expected) < CLOSE)).any((0, 1, 2))
     return bool(wrong[:keys].any()) and bool(wrong.all() or output[..., wrong].any())
@@ -265,7 +265,7 @@ def _last_of_each(weights: Array) -> Dissected | None:
 
 
 def _of_row_before(weights: Array, right: Array, rows: int) -> Dissected | None:
-    """Return a finding if rows also contain a multiple of an earlier row of the output, else None.
+    """Return a finding if wrong rows are the right row plus a multiple of an earlier output row, else None.
 
     The earlier row is the row before, or the same row of the head before. A head has `rows` rows.
     """

@@ -253,7 +253,7 @@ def _answer(session: Session, request: Any) -> Any:
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """Return the rank of a kernel that takes `ratio` times as long as the part's reference (see the module)."""
+    """Return the rank of a kernel that takes `ratio` times as long as the part's reference (see the module's text)."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 

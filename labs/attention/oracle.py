@@ -45,7 +45,7 @@ from .suspects import bounds, fitting
 
 _SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
 _SUM = ("sums", "divide", "call:exp")
-#: Uses of L, also by the name of a copy of it. _L_ROW: accesses to elements of L.
+#: Clues for lines. _L: uses of L or LTensor. _L_ROW: accesses to elements of L; without these, the lines of _L.
 _L = "text:\\bL(?:Tensor)?\\b"
 _L_ROW = ("text:\\bL\\s*\\[", f"?{_L}")
 
@@ -308,7 +308,7 @@ _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 def _holds_exponentials(seen: Deviation) -> bool:
     """Return True if an uncleared QK_t explains the rows with NaN or infinity.
 
-    The mistake: QK_t still has the previous head's exp() values, scores are added to them, and exp() of it overflows.
+    The mistake: scores are added to the previous head's exp() values in QK_t, and exp() of the sums overflows.
     """
     q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
     heads = slice(0, min(_REPLAYED_HEADS, len(q)))

@@ -39,7 +39,7 @@ def visible(rows: Array, keys: Array) -> Array:
 
 
 def masked(s: Array, rows: Array, keys: Array, *, causal: bool) -> Array:
-    """Return the scores (B, n, m). With `causal`, scores of keys beyond the query's number are -inf."""
+    """Return the scores (B, n, m). With `causal`, scores are -inf where key > query."""
     return np.where(visible(rows, keys)[None], s, -np.inf) if causal else s
 
 

@@ -62,7 +62,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
-    """Return usual logits. Each row has a centre within +-2, and its logits are within +-6 of the centre."""
+    """Return logits of usual size: each row has a centre within +-2, its logits are within +-6 of the centre."""
     return draws.uniform((rows, columns), -6.0, 6.0) + draws.uniform((rows, 1), -2.0, 2.0)
 
 

@@ -96,7 +96,7 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, dq_ptr, count, D: tl.c
 def _add_share(
     share, dq_ptr, dq_tensor, begin, first, N, D: tl.constexpr, ROWS: tl.constexpr, BULK: tl.constexpr,
 ):
-    """Add one program's share of ROWS rows of dQ, from `first` on. BULK: True to use the copy engine."""
+    """Add one program's `share` (ROWS, D) to the rows of dQ from `first` on. BULK: True to use the copy engine."""
     if BULK:
         dq_tensor.atomic_add([begin + first, 0], share)
     else:

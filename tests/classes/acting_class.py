@@ -64,7 +64,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def judge(wanted: dict[str, Any], stream: TextIO) -> int:
-    """Grade a class with options and settings `wanted`, after its Python code "prepared". Return the exit code."""
+    """Execute the code `wanted["prepared"]`, if any. Grade a class with the other options. Return the exit code."""
     exec(wanted.pop("prepared", ""))
     named = ("submissions", "out", "config", "manual", "submitted", "calibration")
     paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}

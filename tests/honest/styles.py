@@ -196,7 +196,7 @@ class _Writer:
         return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
 
     def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
-        """Return a loop over `column`: sum `product` over `summed`, then `store`. j ends at `keys`, k at d."""
+        """Return a loop over `column`: it sums `product` over `summed`, then runs `store`. j ends at `keys`, k at d."""
         limits = {"j": keys, "k": "d"}
         return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{
                     float sum = 0.f;
@@ -211,7 +211,7 @@ class _Writer:
         return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
-        """Return loops over tiles. For each i and `column`, add `product` over `summed` to `begun`, and `store`."""
+        """Return loops over tiles. For each i and `column`, they sum `product` from `begun` on and then run `store`."""
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
         names = map(starts.get, self.style.tiles)
         first, second, third = (f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})" for v in names)

@@ -104,8 +104,8 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
-#: Rows for kernels whose maximum grows along the keys. Each has a name, the sums that are not rescaled when it grows
-#: ("l": row sum, "o": O), words about the flash update, and the start of the sentence for a kernel without blocks.
+#: Mistakes with a maximum that grows along the keys. Rows: name, the sums that are not rescaled ("l": row sum, "o": O),
+#: words about the flash update, and the first words of the message about a kernel without blocks.
 _MAXIMUM_BUGS: tuple[tuple[str, str, str, str], ...] = (
     ("old_l_kept", "l", "the old row sum is not multiplied by {} (O is right)", "In the row sum each"),
     (
@@ -433,8 +433,8 @@ def _stale_tail(s: Scene) -> Array:
 def _stale_scores(s: Scene) -> Array:
     """Return the old scores (G, R, n) that remain in Sij beyond the last block's keys.
 
-    For each row they are the scores of another query with the keys of the last full block. This is the last query that
-    has the same place in its tile as the row.
+    For each row they are the scores of the last query that has the same place in its tile as the row, with keys of the
+    last full block. If there is no full block, they are 0.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile

@@ -102,8 +102,8 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
     """Add mistakes in which the gradient `name` is stored as if its rows had another length than `length`.
 
-    Numbers that are stored at the same index are added up. `others` has the wrong lengths: it maps the letter of a
-    length in the message to the length's name in the sizes. `length` is such a letter, too.
+    Numbers that are stored at the same index are added up. `length` is the right length's name in messages. `others`
+    has the wrong lengths: it maps the name in messages to the name in the case's sizes.
     """
     for letter, other in others.items():
 

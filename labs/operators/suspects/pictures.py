@@ -192,9 +192,9 @@ def _image(s: Situation, w: Array, t: Taps | None = None) -> Array:
 
 
 def _filters_at(s: Situation, taken: Callable[[Array], Array]) -> Array:
-    """Return dW if each element's gradient is stored at a wrong index, from which `taken` reads the element of W.
+    """Return dW if each element's gradient is added at the index at which the mistake reads the element of W.
 
-    `taken` is a function of WEIGHTS.
+    `taken`, a function of WEIGHTS, returns W as the mistake reads it.
     """
     right = _filters(s)
     numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()

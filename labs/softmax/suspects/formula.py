@@ -184,7 +184,7 @@ def in_lanes(weights: Array, lanes: int) -> Array:
     return sums.sum(1, keepdims=True, dtype=np.float32)
 
 
-#: Suspects for `safe` and `online` only, because `naive` may use such a sum.
+#: Suspects for `safe` and `online` only, because `naive` may use a sum that loses small terms.
 LANES: tuple[Suspect, ...] = tuple(
     row(
         f"{lanes} lanes{' backwards' * backwards}",
