@@ -13,7 +13,7 @@ from torch import Tensor
 from module_ref_stub.library import expert_path
 
 LEVELS = ("baseline", "avx2", "avx512")
-#: Whole tiles, one row, fewer rows than vector lanes, a ragged last tile, ragged columns, several blocks of keys.
+#: Shapes: whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
 #: Least tolerance for an error: half a unit in the last place of values around 4. Tiny shapes need it: plain float32's
 #: error may by chance be smaller there.

@@ -97,7 +97,7 @@ JOIN = (
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: BODY: a kernel that stores an expression of its indices. GIVE: NumPy's result `r`, and `put`, which returns r's elements.
+#: BODY: a kernel that stores an expression of its indices. GIVE: NumPy's result r; `put` returns elements of r.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -734,7 +734,7 @@ def test_only_attributes_of_values_are_allowed() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: Steps of forged traces, by words of the refusal. ARGUMENTS has arguments of the only operator of further traces.
+#: Steps of forged traces, by words of the refusal. ARGUMENTS: further traces have one operator, with this argument.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],

@@ -26,7 +26,7 @@ from labs.attention import cases, oracle
 from module_ref_stub import library as ref_library
 
 KERNELS = ("naive", "blocked", "fused", "flash")
-#: N a multiple of all tiles; a prime; one row; tiles larger than N; 33, one more than the blocked kernel's tile.
+#: N is a multiple of all tiles; a prime; 1; less than the tiles; 33, which is one more than the blocked kernel's tile.
 SHAPES = (
     {"B": 1, "H": 2, "N": 64, "d": 32, "Br": 16, "Bc": 32, "threads": 4},
     {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 24, "Bc": 7, "threads": 3},

@@ -609,7 +609,7 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-#: Gradescope's results of the starter and of the solution; the end of the printed text (first two rows), or an error.
+#: Results of starter and solution from Gradescope; the end of the printed text (first two rows), or words of the error.
 LEFT_OPEN = {
     # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),

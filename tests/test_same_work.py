@@ -50,7 +50,7 @@ def own_loop(*edits: tuple[str, str]) -> str:
 LAST = "o[row * d + c] += s[j] / sum * v[base + j * d + c];"
 SAME, IDLE, TILES = "same_as_part1", "workspace_unused", "same_in_all_tiles"
 REVIEW, NOTE = "review", "note"
-#: By name: the body of part 4, and its required flags (level by code). A right part also needs `same_in_all_tiles`.
+#: By name: the body of part 4, and its required flags (level by code). A right part also gets `same_in_all_tiles`.
 NEIGHBOURS = {
     "the same function": (flash(CALL), {SAME: REVIEW, IDLE: NOTE}),
     "on one line": (flash(CALL).replace("{\n    ", "{ ").replace("\n}", " }"), {SAME: REVIEW, IDLE: NOTE}),

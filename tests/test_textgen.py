@@ -306,7 +306,7 @@ class Stage:
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
-        """Return the prompt and `new` tokens, (B, length + new), with PyTorch's attention over all of it each time."""
+        """Return the prompt and `new` tokens, (B, length + new). For each token, PyTorch computes the whole text."""
         sampler, tokens = Sampler(len(prompt), 5, temperature), prompt
         with torch.inference_mode():
             for _ in range(new):

@@ -102,7 +102,7 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: Patch) -> Iterator[list[PartResult]]:
-    """Grade a student's slow kernel. Yield a list from which each judging in an appeal takes the last part's result."""
+    """Grade a slow kernel. Yield a list: each judging in an appeal gives the last part the list's next result."""
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []

@@ -205,10 +205,8 @@ class Run:
 
 
 def _left(mine: Tensor, theirs: Tensor, limit: float) -> list[tuple[int, int, int, float]]:
-    """Return [(token, head, sample, error)] for the first token at which two outputs (B, H, T, d) differ too much.
-
-    Too much is more than `limit`. Return [] if the outputs agree at every token.
-    """
+    """Return [(token, head, sample, error)] for the first token at which two outputs (B, H, T, d) differ by over
+    `limit`; [] if there is none."""
     apart = (mine - theirs).abs().amax(dim=3)  # (B, H, T)
     wrong = ~(apart <= limit)  # written so that NaN counts as wrong
     if not bool(wrong.any()):

@@ -182,10 +182,8 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
 def _changes_nest(
     edit: Edit, heads: Sequence[tuple[int, int]], counters: set[str], apart: Sequence[tuple[int, int]]
 ) -> bool:
-    """Return True if OpenMP forbids an edit in loops that it distributes together (`collapse`).
-
-    OpenMP forbids a statement between the loops (in a span of `apart`), and heads that depend on the `counters`.
-    """
+    """Return True if an edit puts a statement between loops under `collapse` (into a span of `apart`), or one of the
+    `counters` into one of their `heads`. OpenMP forbids both."""
     for at, _, new in edit.places:
         used = counters & set(WORD.findall(new))
         if any(a <= at <= b for a, b in apart) or (used and any(a <= at < b for a, b in heads)):
@@ -536,7 +534,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
     """Yield edits that move a statement out of the loops around it, to the place before or after one of these loops.
 
     The moved statement may still need the loops that it leaves. So some edits put copies of these loops around it: of
-    those inside the loop that the statement passes, or also of that loop.
+    all, or of all but the outermost one.
     """
     apart = {at for at, _, _ in _outer_loops(code, begin, end)}
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}

@@ -20,7 +20,7 @@ from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
 #: KEYS: number N of keys in three of the four experiments of `dissect`. The third experiment has the N of the case, at
-#: most MOST_KEYS. In all of them d is N + 2.
+#: most MOST_KEYS. In all experiments d is N + 2.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4

@@ -226,7 +226,7 @@ void addUses(float *gb, long R, long C, long RB, long CB, Use use) {
 // Images
 // ----------------------------------------------------------------------------------------------------------
 
-// Sizes of a convolution, and the range of output rows or columns for which a tap is inside the image.
+// Sizes of a convolution, and the range of output rows or columns at which a filter row or column is inside the image.
 struct Window {
     long C, H, W, K, stride, pad, OH, OW;
     long places() const { return OH * OW; }

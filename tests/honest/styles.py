@@ -233,7 +233,7 @@ class _Writer:
                     }}"""
 
     def softmax(self, largest: str, score: str, keep: str, divide: str) -> str:
-        """Return row i's softmax in C++. `largest` declares the maximum, `keep` stores e, `divide` divides weights."""
+        """Return C++ for row i's softmax. `largest` declares the maximum, `keep` stores an exp, `divide` divides."""
         maximum, subtracted = "", ""
         if self.style.maximum:
             subtracted = " - largest"

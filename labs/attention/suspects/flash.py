@@ -433,8 +433,8 @@ def _stale_tail(s: Scene) -> Array:
 def _stale_scores(s: Scene) -> Array:
     """Return the old scores (G, R, n) that remain in Sij beyond the last block's keys.
 
-    For each row they are the scores of the last query that has the same place in its tile as the row, with keys of the
-    last full block. If there is no full block, they are 0.
+    They are scores with keys of the last full block; without a full block they are zeros. For each row they belong to
+    the last query that has the same place in its tile as the row.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile

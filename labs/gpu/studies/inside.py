@@ -269,7 +269,7 @@ def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
 
 
 def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return the same as `_plain`, for the parts of attention."""
+    """Return functions as `_plain` does, for the parts of attention."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -407,7 +407,7 @@ class _Rounds:
     ) -> Callable[[], Sample]:
         """Return a function that measures a call's time, from a request with one call and a request with many calls.
 
-        It first calls `check`. The timed calls add to gradients repeatedly, so their results cannot be checked.
+        The function calls `check` first. Timed calls add to gradients repeatedly, so their results cannot be checked.
         """
         repeats = 0
 

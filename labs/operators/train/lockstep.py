@@ -184,7 +184,7 @@ class Watch:
     def _words(self, made: Made, name: str, index: tuple[int, ...]) -> str:
         """Return a description of the tensor `name` of a call for a message, such as "gradient of W".
 
-        `index` is the tensor's first wrong element. It shows which parameter is wrong if all are in one array.
+        `index` is the tensor's first wrong element. For "P", the array of all parameters, it gives the wrong parameter.
         """
         if name == RESULT:
             return "the loss" if made.place == LOSS else "forward output"
