@@ -255,7 +255,7 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # A variable counts as a sum if it is a divisor or is stored in the output, or if a loop up to a size adds to it.
+    # A sum is a variable that is a divisor, or is stored in the output, or gets terms in a loop up to a size.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]

@@ -205,8 +205,10 @@ class Run:
 
 
 def _left(mine: Tensor, theirs: Tensor, limit: float) -> list[tuple[int, int, int, float]]:
-    """Return [(token, head, sample, error)] for the first token at which two outputs (B, H, T, d) differ by over
-    `limit`; [] if there is none."""
+    """Return [(token, head, sample, error)] for the first token at which outputs (B, H, T, d) differ by over `limit`.
+
+    Return [] if the outputs agree at every token.
+    """
     apart = (mine - theirs).abs().amax(dim=3)  # (B, H, T)
     wrong = ~(apart <= limit)  # written so that NaN counts as wrong
     if not bool(wrong.any()):

@@ -182,8 +182,8 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
 def _changes_nest(
     edit: Edit, heads: Sequence[tuple[int, int]], counters: set[str], apart: Sequence[tuple[int, int]]
 ) -> bool:
-    """Return True if an edit puts a statement between loops under `collapse` (into a span of `apart`), or one of the
-    `counters` into one of their `heads`. OpenMP forbids both."""
+    """Return True if OpenMP forbids an edit in loops under `collapse`: a statement between them (in a span of `apart`),
+    or one of the `counters` in one of the `heads`."""
     for at, _, new in edit.places:
         used = counters & set(WORD.findall(new))
         if any(a <= at <= b for a, b in apart) or (used and any(a <= at < b for a, b in heads)):
