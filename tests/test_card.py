@@ -433,7 +433,7 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
 
 
 def test_workers_of_a_class_share_trials_not_times(timed: Clock, tmp_path: Path, monkeypatch: Patch) -> None:
-    """The first worker's trial chooses the number of sets of tensors for all. Each times the reference itself."""
+    """The first worker's trial chooses the number of sets of tensors for all workers. Each one times the reference."""
     trial, trials = timing.DeviceRounds.trial_s, list[float]()
     timed.patch(timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1])
     for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):

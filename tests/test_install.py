@@ -52,7 +52,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 
 def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
-    """Messages in a class's feedback name the handout's command. Others name the command of a kit with all labs."""
+    """Messages in a class's feedback name the handout's command; other messages that of a kit with all labs."""
     softmax = loading.load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"

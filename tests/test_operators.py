@@ -189,7 +189,7 @@ def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # Wrong: mse's gradient, linear's forward function, both of mul, relu's gradient (its forward one crashes).
+        # Wrong: mse's gradient; linear's bias, forward and backward; both of mul; relu's gradient (forward crashes).
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),

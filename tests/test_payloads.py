@@ -322,7 +322,7 @@ def test_only_the_first_of_very_many_threads_are_read(monkeypatch: Patch) -> Non
 
 
 def test_the_zygote_reads_a_list_of_children_in_pieces(monkeypatch: Patch) -> None:
-    others = forkserver.children(os.getpid())  # zombies of earlier tests
+    others = forkserver.children(os.getpid())  # zombies from earlier tests, not started here
     with ExitStack() as stack:
         started = []
         for _ in range(6):

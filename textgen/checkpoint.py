@@ -278,7 +278,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
     for name, tensor in found.items():
         plain = name.removeprefix("module.").removeprefix(
             "_orig_mod."
-        )  # prefixes that parallel and compiled training add
+        )  # prefixes that parallel and compiled training add to names
         if not _is_mask(plain):
             tensors[plain] = tensor
     return tensors

@@ -69,7 +69,7 @@ def merge(answers: Tensor, n: int, most: int) -> Tensor | None:
     count = -(-n // most)
     parts = answers.unflatten(0, (count, -1))  # (C, B, H, 1, d + 1)
     shares = parts[..., -1:]
-    if not shares.min().item() >= LEAST_SHARE:  # true for NaN, too
+    if not shares.min().item() >= LEAST_SHARE:  # also true if a share is NaN
         return None
     # Each chunk's sum of exp(score), divided by the newest key's exp(score).
     sums = shares.reciprocal()

@@ -135,7 +135,7 @@ class TextSetup:
             "B": len(self.prompt),
             "H": config.n_head,
             "N": min(self.window, self.options.length),
-            "d": config.head_size + 1,  # chunks have one additional channel (and a smaller N than this bound)
+            "d": config.head_size + 1,  # keys cut into chunks have an additional channel, and a smaller N
         }
         if self.options.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]

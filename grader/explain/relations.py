@@ -130,7 +130,7 @@ def constant_factor(seen: Deviation) -> Found | None:
     """Return code and message if all elements are the right values times one factor, not 0 or 1; else None."""
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
-        return None  # a single number is a multiple of any other
+        return None  # a single number is a multiple of any other number
     square = np.square(expected).sum()
     factor = float((actual * expected).sum() / square) if square else 1.0
     if abs(factor - 1) < 1e-3 or abs(factor) < 1e-6:

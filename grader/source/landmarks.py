@@ -284,7 +284,7 @@ class Body:
         known, made = self.made_of(own := {*names})
         copies, found = [*reversed(self._copies)], list[Place]()
         for n in self.lines():
-            while copies and copies[-1][0] == n:  # The name may have been that of another array before.
+            while copies and copies[-1][0] == n:  # From here on, the name may stand for another array.
                 _, name, source = copies.pop()
                 (known.add if source in known or name in own else known.discard)(name)
             found += [self.place(n)] if n not in made and self._uses(n, known) else []

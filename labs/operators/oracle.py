@@ -74,7 +74,7 @@ class Slopes:
     ) -> Inquiry | None:
         """Return an Inquiry that computes slopes along a few elements of the first wrong gradient.
 
-        It calls the student's forward function twice for each element. Return None if no element is suitable.
+        The Inquiry calls the student's forward function twice for each element. Return None if no element is suitable.
         `right_forward` is the right forward function in float64.
         """
         wrong = [name for name in self.operands if not compare(expected[name], actual[name]).ok]

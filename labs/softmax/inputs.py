@@ -176,7 +176,7 @@ def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return m1 and m2 (R) with empty sides (-inf). In four rows in turn, m1, m2, both or none are empty."""
+    """Return m1 and m2 (R), -inf for empty sides. In rows 0, 1, 2 and 3 (mod 4), m1, m2, both or none are empty."""
     m1, m2 = _near(draws, rows)
     m1[0::4], m2[1::4] = -np.inf, -np.inf
     m1[2::4], m2[2::4] = -np.inf, -np.inf

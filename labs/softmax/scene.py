@@ -75,7 +75,7 @@ def normalised(weights: Array) -> Array:
 def shifted(scene: Scene, shift: Array | float) -> Array:
     """Return the softmax as computed with `shift` subtracted in place of each row's maximum, (K, C).
 
-    It differs from the right softmax only if exp() overflows or underflows.
+    The result differs from the right softmax only if exp() overflows or underflows.
     """
     return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
 

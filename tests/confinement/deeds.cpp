@@ -84,7 +84,7 @@ static const struct {
         return written;
     }},
     {"writes_a_note", [](double) -> double {
-        if (opens("notes.txt", O_RDONLY) == 1) return -1;  // an earlier runner has left it
+        if (opens("notes.txt", O_RDONLY) == 1) return -1;  // an earlier runner has left the file
         FILE *note = std::fopen("notes.txt", "w");
         if (!note) return -errno;
         std::fputs("here", note);

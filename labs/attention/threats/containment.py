@@ -310,7 +310,7 @@ READING = [
         top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
         "int next(int a) { return a + 1; }\n",
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',
-        build_s=300.0,  # long, because all of torch's headers are compiled
+        build_s=300.0,  # a long limit, because all of torch's headers are compiled
     ),
     Threat("E4", "the name of a library's function, 20 MB long", End(("compile_error",), says="the limit is 8 MiB"),
            HONEST, alone=True,

@@ -100,7 +100,7 @@ MISTAKES: list[Suspect] = [
 def _tiles_not_transposed(h: Heads, tile: int, name: str) -> Outputs:
     """Predict dV or dK (`name`) of a kernel that does not transpose tiles of P (for dV) or of dS (for dK).
 
-    It takes row i of a tile, which belongs to the tile's query i, for the tile's key i. Queries beyond the last one are
+    The kernel takes row i of a tile, which belongs to query i of the tile, for key i. Queries beyond the last one are
     loaded as zeros: their scores, L and dO are 0, so their weights are 1 and their dS is 0.
     """
     padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
