@@ -97,8 +97,8 @@ Mhz = tuple[int, int, int, int]
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
 #: Clock rates in rounds, and the number of rounds that are repeated.
 REPEATED = [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)]
-#: Keys: verdict and fitness of the machine that the test sets for rounds on few sets of tensors. Values: the kinds of
-#: rounds that the judge makes in turn.
+#: Keys: the result that the test gives to rounds on few sets of tensors: a verdict, and the machine's fitness. Values:
+#: the kinds of rounds that the judge then makes, in order.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 

@@ -225,7 +225,7 @@ class Body:
         return [place for place in self.until(size) if place.line in around]
 
     def arithmetic_of_one_number(self) -> list[Place]:
-        """Return the lines that compute something if this is a function of one float that returns a number."""
+        """Return the lines with arithmetic of a function of one float that returns a number; [] for other functions."""
         named = rf"\b(float|double|auto|__m\w+)\s+{self.name}\s*(?:=\s*\[[^]]*\]\s*)?"
         head = rf"{named}\(\s*(?:const\s+)?(?:\1|float|double)\b\s*(?:const\s*)?&?\s*\w+\s*\)"
         is_one = re.search(head, "\n".join(self.code[self.first - 1 : self.opened]))

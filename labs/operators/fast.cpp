@@ -188,8 +188,8 @@ void broadcast(const float *b, float *o, const float *a, long R, long C, long RB
 }
 
 // Computes the gradient of the broadcast operand B. For each element `at` of the (R, C) result, use(at) is added to the
-// element of gb (RB, CB) that it uses. If rows share elements of gb, each thread first adds up its own rows, and then
-// adds the sum to gb.
+// element of gb (RB, CB) that belongs to B's element at this place. If rows share elements of gb, each thread adds up
+// its own rows, and then adds the sum to gb.
 template <class Use>
 void addUses(float *gb, long R, long C, long RB, long CB, Use use) {
     const bool shared = RB == 1 && R > 1;

@@ -350,7 +350,7 @@ RESULT_PATTERNS = {
 
 ERRORS = (errors.UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
-#: Few mutated inputs: a comparison takes 0.1 s. Small patterns: at most `tokens.MOST_TOKENS` tokens are read.
+#: Few inputs are mutated: a comparison takes 0.1 s. Patterns are small: at most `tokens.MOST_TOKENS` tokens are read.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS += (
     Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),

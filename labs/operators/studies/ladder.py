@@ -370,7 +370,7 @@ class _Rounds:
         return max(sample.wall_s if self.clock == "wall" else sample.cpu_s or 0.0, SHORTEST_S)
 
     def _callers(self) -> dict[str, Callable[[], Sample]]:
-        """Return functions that time a call, for each kernel, for an empty function and for the loop moving data."""
+        """Return by name functions that time a call: of each kernel, an empty function and the loop moving bytes."""
         settings = self.settings
         seed = secrets.randbits(60) if settings.seed is None else settings.seed
         mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))

@@ -243,7 +243,7 @@ OPERATIONS: Mapping[str, Callable[[Shape], int]] = {
     "maxpool2d_backward": _windows,
     "mse": lambda s: 3 * s["n"],
     "mse_backward": lambda s: 3 * s["n"],
-    # For each logit: the maximum, the difference, exp() and the sum; backward also the quotient and the added gradient.
+    # Per logit: a comparison, a difference, exp() and an addition; backward also a quotient and a second addition.
     "cross_entropy": lambda s: 4 * s["batch"] * s["classes"],
     "cross_entropy_backward": lambda s: 6 * s["batch"] * s["classes"],
     "sgd": lambda s: 2 * s["n"],
