@@ -137,7 +137,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def failed_explanations() -> Iterator[list[Flag]]:
-    """Fail a test in which an explanation raised an exception. Tests that provoke one clear the yielded list."""
+    """Fail a test in which an explanation raised an exception. A test that provokes one clears the yielded list."""
     failed: list[Flag] = []
     flags = explanation_errors.flags
 

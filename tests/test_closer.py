@@ -1018,7 +1018,7 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
 
 @pytest.mark.parametrize(("N", "Bc", "least"), [(48, 24, (1, 1, 48, 1)), (4, 4, None)])
 def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] | None) -> None:
-    """Edits are tried on a small wrong case (100 times as fast): `least`, or a random one if that is right (None)."""
+    """Edits are tried at sizes that fail; if the kernel is right there (`least` None), on a small random case."""
     part = ASSIGNMENT.part("part4")
     kernel: Any = SimpleNamespace(part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"])
     kernel.inputs_of = lambda case: None

@@ -234,7 +234,7 @@ def test_no_process_outlives_the_command_that_started_it(tmp_path: Path) -> None
 
 
 def test_a_limit_of_cpu_time_ends_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPU time is limited for several commands together; elapsed time also for a command that waits, like `sleep`."""
+    """A limit of CPU time holds for all commands together. A command that only waits, like `sleep`, ends, too."""
     endless, limit = "while :; do :; done", TimeLimit(0.3)
     finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
     assert finished.timed_out and limit.used_s >= 0.3

@@ -287,7 +287,7 @@ def run_on(day: int) -> Run:
 
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
-    """Write results of runs on days 1 and 4. On day 4, cyd is flagged, dee wrong, eve no longer right, and fay gone."""
+    """Write results of runs on days 1 and 4. On day 4, cyd is flagged, dee and eve are wrong, fay left the roster."""
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
     wrong = {"verdicts": {"part1": "wrong"}}
     first = [record("ada", 1.30, 1), record("bob", 1.0, 1), record("eve", 0.5, 1)]

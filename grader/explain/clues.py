@@ -236,7 +236,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "cut":
         return f"to {own} in steps, or rounded down: is the remainder of {own} included?", body.cut(own)
     if kind == "own_exp":
-        # If the part calls a library's exp(), a function of one number is something else.
+        # If the part calls a library's exp(), other functions of one number do not compute an exponential.
         library, whole = r"\bexp(?:f|l|2|2f|m1|m1f)?\s*\(|_exp_p[sd]\b", at.part.body
         used = [] if whole.find(library) or whole.calls(library) else body.arithmetic_of_one_number()
         return "does this compute the exponential?", used[:MOST_PLACES]

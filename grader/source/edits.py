@@ -192,7 +192,7 @@ def _changes_nest(
 
 
 def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that change all places with the same text alike, because a mistake may have been copied."""
+    """Yield edits that change all places with the same text in the same way: a mistake may have been copied."""
     alike = dict[tuple[str, int, str], list[tuple[float, Edit]]]()
     for rank, edit in found:
         begin, end, new = edit.places[0]
