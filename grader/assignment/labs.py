@@ -238,7 +238,7 @@ def assignment_file(folder: Path, staff: bool = False) -> Path:
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
-    """Return the folder of the lab `name`, searched in the two folders above each file in `beside`, then in the kit.
+    """Return the folder of the lab `name`: one of the two folders above a file in `beside`, else a lab of the kit.
 
     Raises UsageError for an unknown lab.
     """

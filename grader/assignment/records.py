@@ -65,7 +65,7 @@ class AutogradForm:
 
     If `gradient` names an argument, the returned tensor's method `backward` is then called with this argument. The
     outputs are then the gradients of the tensors among `arguments`. `name` is the class to call; for "" the runner
-    finds the class. The forward pass must be written in `language`; "" allows both.
+    finds the class. The forward pass must be written in `language`; "" allows both languages.
     """
 
     arguments: tuple[str, ...]

@@ -38,7 +38,7 @@ def _accepted(argument: str, part: Part) -> str:
     if argument in part.inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
-        # A function that writes into the vector needs a reference, not a copy.
+        # A function that returns nothing writes into its vector: it needs a reference, not a copy.
         return "W" if part.returns == "nothing" else "VW"
     if (column := call_of(argument, "column")) is not None:
         return CODES_OF_COLUMN[part.columns[int(column[0])]]

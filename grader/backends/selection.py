@@ -55,7 +55,7 @@ class BuildSettings(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """Builds of one file. `judged` is the build that is judged, and `native` is True if that build is native.
+    """Builds of one file. `judged` is the build that gets the verdict, and `native` is True if it is a native build.
 
     `with_torch()` returns the build for a process with torch, which is made at the first call. `flags` are about the
     file as a whole. `other` is the backend of a file that is not C++, else None.

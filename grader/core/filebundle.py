@@ -102,6 +102,6 @@ class Bundle:
         return module if self.place(module) == file else ""
 
     def adapters(self) -> str:
-        """Return the path of the first file `adapters.py`; "" if none was handed in."""
+        """Return the path of the first file named adapters.py (see ADAPTERS); "" if the hand-in has none."""
         found = (file for file in self.files if file.rpartition("/")[2] == "adapters.py")
         return next(found, "")

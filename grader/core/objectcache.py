@@ -53,7 +53,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def publish(made: Path, entry: Path) -> None:
-    """Rename a finished file or folder `made` to `entry`. Do nothing if another build has already made this folder."""
+    """Rename a finished file or folder `made` to `entry`. Do nothing if another build has made that folder first."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(made, entry)
@@ -65,7 +65,7 @@ def publish(made: Path, entry: Path) -> None:
 def kept(root: Path, entry: Path, make: Callable[[Path], Path]) -> Path:
     """Return the path `entry` in the cache `root`, after building the entry if it is missing.
 
-    `make(folder)` builds it in a new folder, and returns the path of the file or folder that becomes the entry.
+    `make(folder)` builds the entry in a new folder, and returns the path of the file or folder that becomes the entry.
     """
     if not touch(entry):
         with workplace(root) as place:

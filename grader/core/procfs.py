@@ -146,7 +146,8 @@ def children() -> set[int]:
 def sweep(spared: Collection[int]) -> None:
     """Kill every child of this process except those in `spared`, with all their descendants.
 
-    The children of a killed process become children of this process (`adopt`), and are killed in the next turn.
+    The children of a killed process become children of this process (`adopt`), and are killed in the next pass of the
+    loop.
     """
     for _ in range(MOST_GENERATIONS):
         strays = children().difference(spared)

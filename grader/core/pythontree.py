@@ -26,7 +26,8 @@ MOST_PLACES, MOST_LOOKS = 20_000, 100_000
 MOST_NAMES, MOST_PARTS = 200, 12
 """Limits on the names in one import statement, and on the parts of a dotted name."""
 ASKED = b"get_flashattention_autograd_function_"
-"""Start of the function names that adapters for attention define. A file of adapters without this text is ignored."""
+"""Start of the names of functions in CS336's adapters for attention. A file of adapters without this text is
+ignored."""
 OF_LAB = b"from grader.assignment.labs import"
 """Text that marks the `__init__.py` of a lab."""
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
@@ -40,7 +41,7 @@ Read = Callable[[str], "bytes | None"]
 
 
 class TooMany(Exception):
-    """Error for a hand-in with too many files or names. The message continues a sentence that begins with its name."""
+    """Error for a hand-in that imports too many files, bytes or names. The message follows the hand-in's name."""
 
 
 def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
@@ -155,7 +156,7 @@ def bundled(main: str, content: bytes, read: Read) -> bytes:
 def whole(source: Path) -> bytes:
     """Return the content of a source on disk: for a Python file, a bundle with the modules that it imports.
 
-    Raises UsageError for a file that cannot be read, and for too many files.
+    Raises UsageError for a file that cannot be read, and if the imports exceed a limit of `gathered`.
     """
     try:
         content = source.read_bytes()
@@ -184,9 +185,9 @@ def members(source: Path) -> dict[str, Path]:
 
 
 def main_in(folder: Path, name: str) -> Path:
-    """Return the file to judge in a folder: `name` or, if `name` is a Python file, the first of ADAPTERS.
+    """Return the file to judge in a folder: `name` if it exists, else the folder itself.
 
-    Return the folder itself if it holds none of these.
+    For a Python file `name` that is missing, try ADAPTERS before the folder.
     """
     places = [folder / each for each in (name, *(ADAPTERS if name.endswith(".py") else ()))]
     return next((path for path in places if path.is_file()), folder)

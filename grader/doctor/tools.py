@@ -43,7 +43,8 @@ WITHOUT_TORCH = (
     "command `frontier`, and files that need more of torch than tensors are not judged"
 )
 NUMPY_PROBE = "import numpy; print(numpy.__version__)"
-#: Program that prints JSON with torch's version and, in "trouble", the error of converting a tensor to NumPy, or "".
+#: Program that prints JSON: "torch" is torch's version, "trouble" the error of converting a tensor to NumPy ("" if that
+#: works).
 TORCH_PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")

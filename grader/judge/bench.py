@@ -90,7 +90,8 @@ class Bench:
     exclusive: Exclusive = unshared
     """Context manager that reserves cores for timing a part. It yields the runners' cores; None for the default."""
     give_way: Callable[[], None] = lambda: None
-    """Function called before a runner starts if the submission has no living one: others may then measure times."""
+    """Function that is called before a runner starts, if no runner of this submission is alive. Meanwhile, other
+    submissions may be timed."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
@@ -123,7 +124,7 @@ class Bench:
         return self.options.command or labs.command(self.assignment.lab_folder)
 
     def watched(self, part: Part) -> Watched | None:
-        """Look for data races in a call of a part. Return None if this run does not look for races."""
+        """Look for data races in a call of a part. Return the result; None if this run does not look for races."""
         watch, defines = self.options.watch_races, self.options.defines
         if watch is None:
             return None

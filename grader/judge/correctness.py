@@ -32,18 +32,18 @@ from grader.runner.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Limits on explaining wrong cases, which takes time. The search for causes stops after MOST_DIAGNOSED cases, or if
-ENOUGH_AGREEING cases have the same cause. While several causes fit all cases, the first MOST_UNDECIDED cases are
-explained. Further cases take little time, because only the causes that are left are tried.
+ENOUGH_AGREEING cases have the same cause. But while several causes fit, it goes on for the first MOST_UNDECIDED cases
+of the part. This takes little time, because only the causes that are left are tried.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Limits on calls with delayed threads, which reveal data races. Results count as right after SHAKEN_S seconds of such
 calls. At most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls, and a wrong call up to MOST_AGAIN times.
 """
 
-#: Largest number of input elements of a right case that is used to refute suspects (known mistakes).
+#: A right case refutes suspects (known mistakes) only if its inputs have at most this many elements.
 MOST_REFUTING = 1 << 17
-#: Limit on the calls of one inquiry (`Oracle.inquiry`: further calls, to learn more about a wrong output), and codes of
-#: diagnoses that need no inquiry.
+#: MOST_INQUIRED limits the calls of one inquiry (`Oracle.inquiry`), which learns more about a wrong output. Diagnoses
+#: with the codes NEEDS_NO_INQUIRY need no inquiry.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
     {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
@@ -301,7 +301,10 @@ class Correctness:
         return replace(diagnosis, message=f"{diagnosis.message} {sentence}") if sentence else diagnosis
 
     def explained(self) -> bool:
-        """Return True if no further wrong case needs a diagnosis: enough have one, or enough name the same cause."""
+        """Return True if no further wrong case needs a diagnosis: enough have one, or enough name the same cause.
+
+        Return False while several causes fit and fewer than MOST_UNDECIDED cases have a result.
+        """
         from grader.explain.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):

@@ -48,7 +48,8 @@ class Marker:
         """Functions that the student's file exports; None until it is loaded."""
         self.seen_outputs: set[str] = set()
         self.wrong_outputs: set[str] = set()
-        """Names of all outputs so far (`seen_outputs`), and of the outputs that were wrong on any case."""
+        """`seen_outputs`: names of all outputs so far. `wrong_outputs`: names of the outputs that were wrong on any
+        case."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:

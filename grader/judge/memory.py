@@ -160,7 +160,10 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """Return a flag if profiled and judged output differ over SAME_FACTOR times as much as two judged ones."""
+    """Return [a flag] if the output under the profiler differs too much from the judged output; else [].
+
+    The limit is SAME_FACTOR times the difference between the judged output and the output of a repeated judged call.
+    """
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []
@@ -186,10 +189,7 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
-    """Return (index, expected value, actual value) of one element if the part is an accessor.
-
-    Returns None for other parts, and for a call without an output.
-    """
+    """Return (index, expected, actual value) of one element of an accessor's output; None without such an output."""
     if not run.part.table or run.outputs is None:
         return None
     actual = run.outputs[RESULT]

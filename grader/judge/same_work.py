@@ -215,8 +215,9 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 
 
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
-    """Return True if a call held at least the avoided tensor's bytes, and `share` of them more than the reference.
+    """Return True if the student's memory in a call could hold the avoided tensor.
 
+    It could if the call held at least the tensor's bytes, and exceeded the reference's memory by `share` of them.
     Returns False for a tensor below LEAST_TENSOR_BYTES or smaller than the call's tensors: copies would look the same.
     """
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
@@ -401,8 +402,8 @@ def _distinguishing(
 ) -> list[str]:
     """Return the cases on which different algorithms give different outputs.
 
-    On these cases the outputs of the two parts' references differ, and this part's reference gives another output with
-    larger tiles. On other cases (all keys in one tile, say) even honest kernels of the two parts may agree.
+    There the two parts' references differ, and this part's reference differs with larger tiles. On other cases (all
+    keys in one tile, say) even honest kernels of the two parts may agree.
     """
     found = []
     with marker.bench.reference(threads=marker.shape["threads"]) as session:

@@ -22,7 +22,7 @@ WIDTH = 360
 _LEFT, _RIGHT = 12, 348
 #: Range of time ratios on the axis of the picture that `interval` draws. The text beside it gives the exact numbers.
 INTERVAL_RANGE = (0.5, 2.0)
-#: Maximum number of marks of slow students that are links in a chart. Further marks are drawn without a link.
+#: Maximum number of links in a chart, on the marks of slow students. Further marks are drawn without a link.
 _MOST_LINKS = 60
 
 
@@ -416,7 +416,7 @@ def map_svg(picture: Picture) -> str:
 
 
 def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
-    """Merge adjacent cells of the same colour. Return (first index, end index, value of one cell) for each group."""
+    """Merge adjacent cells of the same colour in a row. Return [(first index, end index, value of one cell), ...]."""
     runs: list[tuple[int, int, float]] = []
     for x, cell in enumerate(band):
         if runs and level(runs[-1][2]) == level(cell):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RULE = "-" * 72
 LONG = 200
-"""A message of more characters or of several lines is printed once. Other parts with the same one say "as above"."""
+"""A message of more characters or of several lines is printed once. Further parts with this message say "as above"."""
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:

@@ -116,10 +116,7 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
 
 
 def _hidden_test(part: PartResult) -> dict[str, Any]:
-    """Return a test with the details of one part's hidden cases. Only the staff sees it.
-
-    It has no points, because the part's visible test has them.
-    """
+    """Return a test without points that shows the staff the details of one part's hidden cases."""
     hidden = [case for case in part.cases if case.hidden]
     failed = [case for case in hidden if not case.ok]
     lines = [f"{len(hidden) - len(failed)} of {len(hidden)} hidden cases right"]

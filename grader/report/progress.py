@@ -67,7 +67,7 @@ class Progress:
         self.total, self.stream, self.clock = total, guarded(stream or sys.stdout), clock
         self.done = self.paced = self.most_running = 0
         self.spent_s = 0.0
-        """Time that the `paced` submissions, those that were graded, took in all."""
+        """Seconds that the `paced` submissions (those that were graded) took in all."""
         self.without_result = 0
         self.verdicts: Counter[str] = Counter()
         self.running: dict[str, tuple[str, float]] = {}

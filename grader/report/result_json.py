@@ -99,10 +99,7 @@ def write(result: SubmissionResult, score: Score, path: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return records and their content as JSON values.
-
-    NaN and infinities become None. JSON has no such numbers, and other readers refuse Python's `NaN`.
-    """
+    """Return records and their content as JSON values. NaN and infinities become None, because JSON lacks them."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return value

@@ -32,8 +32,8 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
     `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
-    memory. It is None if the function did not return a tensor, vector or table. It is also None if that is empty, too
-    large or of a type that NumPy lacks. `echoes` are the inputs' values after the call, if they were requested.
+    memory. It is None if the function did not return a tensor, vector or table. It is also None if the result is empty,
+    too large or of a type that NumPy lacks. `echoes` are the inputs' values after the call, if they were requested.
     `changed_inputs` are the indices of the inputs that the call changed; () without `echoes`.
     """
 

@@ -34,7 +34,8 @@ SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 longer call is repeated only while the first touch of new memory takes a good part of its time."""
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
 """FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). A long call is not repeated if first touches take
-at most FRESH_SHARE of its time. Nor is it if they take more than STEADY_SHARE of their time in the previous call."""
+at most FRESH_SHARE of its time. If they take more than STEADY_SHARE of their time in the previous call, every call
+touches new memory, and the call is not repeated either."""
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:

@@ -246,7 +246,7 @@ class RawLibrary:
 
 
 class TorchFunction:
-    """Calls of public torch functions by dotted name, so that part 0 can measure PyTorch like a student's code."""
+    """Caller of public torch functions by dotted name, for parts that measure torch itself (key `torch_function`)."""
 
     functions: tuple[()] = ()
 
@@ -398,7 +398,7 @@ class Served:
             return run()
 
     def reserve(self, request: dict[str, Any], inputs: list[Any]) -> None:
-        """Write and free memory. If the C library keeps it, the next call gets it without page faults."""
+        """Write and free memory. If the C library keeps the memory, the next call gets it without page faults."""
         import torch
 
         torch.zeros(request["reserved_bytes"], dtype=torch.uint8)
@@ -452,7 +452,8 @@ class Served:
 
         def call() -> Any:
             values = self.arguments(request, inputs) if prepared is None else prepared
-            # Return the workspace, so that it is freed after the scope: the profiler subtracts memory freed before.
+            # Return the workspace, so that it is freed after the scope: the profiler subtracts memory that is freed
+            # inside the scope.
             return *self.loaded.prepared(request, values)(), values
 
         (header, payload, release, _workspace), figures = profiled(label, call)

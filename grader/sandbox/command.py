@@ -140,7 +140,7 @@ def run_limited(
 
 
 def _closed(program: str) -> str:
-    """Return a sentence that names the folder which keeps other users from running a program; "" if they may."""
+    """Return a sentence on the folder that keeps other users from running a program; "" if no folder does."""
     found = shutil.which(program)
     for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
         for folder in reversed(Path(name).parents):

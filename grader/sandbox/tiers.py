@@ -51,7 +51,7 @@ def _seen(path: Path, read: Collection[Path]) -> list[str]:
 Tier = Literal["A", "B", "C", "D"]
 TIERS: tuple[Tier, ...] = ("A", "B", "C", "D")
 LOCK = Path(lock.__file__)
-#: Folder in which a process in tier A sees the files of the judge that it needs.
+#: Folder in which a process in tier A sees those files of the judge that the process needs.
 INSIDE = "/run/gpt149"
 PROBE_TIMEOUT_S = 20.0
 #: User ids for runners: BLOCKS blocks of BLOCK ids, from FIRST_UID on. On usual systems they are above the ids of

@@ -18,7 +18,8 @@ from grader.core.places import ROOT
 INSTALLED = ("site-packages", "dist-packages")
 #: Subfolders of the kit that compilers and runners read: they hold the headers and the runner's files.
 NEEDED = ("grader",)
-#: Names in a Python environment. They are never names of the kit, even if the kit's folder is also an environment.
+#: Names in the folder of a Python environment. The kit has no files of these names, so they can be skipped if the kit's
+#: folder is also an environment.
 ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: The only files of /etc visible without a GPU: tables of the loader, Debian's alternatives, the local time zone.

@@ -471,7 +471,8 @@ class Kernels:
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
         """Record in `seen` the operators of torch called in the block ("op mm"), the launched kernels and the trace.
 
-        Every `call` is recorded, so a Python file that searches for the recorder only learns whether a call is timed.
+        Every operation `call` is recorded. So a Python file that finds the recorder only learns that the call is not
+        timed.
         """
         launched: list[str] = []
         with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):

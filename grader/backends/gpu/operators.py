@@ -336,9 +336,9 @@ def _bytes(count: str, unit: str) -> float:
 
 
 def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
-    """Return the number of elements of the tensor that the part must not make (`avoids_tensor`).
+    """Return the elements of the tensor that the part must not make (`avoids_tensor`): (in one matrix, in a batch).
 
-    The result is (elements of one matrix, elements of a batch). The batch has as many matrices as the largest output.
+    The batch has as many matrices as the largest output.
     """
     one = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
     outputs = [[evaluate_int(dim, shape) for dim in binding.dims_of(part, name)] for name in part.outputs]

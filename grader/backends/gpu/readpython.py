@@ -45,8 +45,9 @@ TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantiz
 _NAMED = "scaled_dot_product_attention linear compile dot mv inner tensordot bilinear"
 NAMED = COMPUTING.union(_NAMED.split())
 """Torch's functions that are reported even if they are only named. Others must be called: a name may be a dtype."""
-# Line 2 gives access to other objects and modules. Lines 3 to 5 give access to the runner's pipes and memory, and to
-# other threads and processes (__main__ is the runner's program). Lines 6 to 8 run code that is not in the file's text.
+# Line 2 of this text gives access to other objects and modules. Lines 3 to 5 give access to the runner's pipes and
+# memory, and to other threads and processes (__main__ is the runner's program). Lines 6 to 8 run code that is not in
+# the file's text.
 _REACHING = """
 ctypes. torch._C torch.utils._python_dispatch torch.overrides triton.runtime.interpreter triton._C
 gc. inspect. sys._ sys.modules sys.settrace sys.setprofile sys.meta_path sys.path_hooks

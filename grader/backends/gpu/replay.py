@@ -28,7 +28,7 @@ from typing import Any
 
 filebundle: Any = None
 torchwork: Any = None
-"""The modules `grader.core.filebundle` and `grader.backends.gpu.torchwork`. The zygote loads them and sets these."""
+"""`grader.core.filebundle` and `grader.backends.gpu.torchwork`: the zygote loads both and sets these variables."""
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF

@@ -316,7 +316,7 @@ class DeviceRounds:
 
     @functools.cached_property
     def their_runner(self) -> TimedRunner:
-        """The reference's runner, warmed up. Raises Faulty if the reference lacks the form (`refuse_other_form`)."""
+        """The reference's runner, warmed up. Raises Faulty as `refuse_other_form` does."""
         form, free_bytes = self.other_form(), self.card.driver.memory()[0]
         session = self.stack.enter_context(self.reference(self.theirs))
         self.refuse_other_form(form, session)

@@ -221,10 +221,7 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 
     def _roots(self) -> list[str]:
-        """Return the launcher's argument for an empty root folder.
-
-        Return [] if the judge may not set a root folder, or if the programs need to open files.
-        """
+        """Return ["root=FOLDER"] for the launcher; [] if the judge may set no root folder, or programs open files."""
         may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
         return [f"root={self._root}"] if may and self._is_static else []
 

@@ -310,10 +310,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
 
 
 def _made(text: str, rows: list[str]) -> Frame | None:
-    """Return the student's line that allocated the array: the outermost student's frame in the allocation's stack.
-
-    Return None if the report has no such frame.
-    """
+    """Return the student's outermost frame in the stack that allocated the array; None if the report has none."""
     found = ALLOCATED.search(text)
     if found is None:
         return None

@@ -164,10 +164,7 @@ def _header_folders(driver: str) -> list[str]:
 
 
 def _library_folders(driver: str) -> list[str]:
-    """Return the linker's library folders, except folders such as /usr/lib that contain another library folder.
-
-    Such folders also hold many other files.
-    """
+    """Return the linker's library folders, but no folder (such as /usr/lib) that contains another one and much else."""
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
@@ -194,10 +191,7 @@ def _own_folders(driver: str) -> list[str]:
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return the files that are needed to run the compiler `driver` and its programs `names` ("as", "ld").
-
-    These are the programs, links that lead to them, and the libraries that they load.
-    """
+    """Return the files of the compiler `driver` and its programs `names` ("as", "ld"): programs, links, libraries."""
     programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()

@@ -50,7 +50,8 @@ HEADERS = (
     *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception", "util/irange")),
 )
 FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
-#: Pragmas that affect how functions below them are compiled. The searched text comes from `without_layout`.
+#: Pragmas that affect how functions below them are compiled. They are searched for in text without comments and
+#: superfluous blanks (`without_layout`).
 STEERING = re.compile(
     r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
     re.MULTILINE,

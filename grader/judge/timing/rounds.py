@@ -238,7 +238,7 @@ class Pairs:
         """Warm up both runners: make a call at the smallest sizes, then write as much memory as a timed call needs.
 
         This touches code pages and the heap. The first touch of a page costs 1.7 us. Without this warm-up the reference
-        of part 2 took up to 7 % longer in its first call than in its second.
+        of the attention lab's part 2 took up to 7 % longer in its first call than in its second.
         """
         self.calls.small_call(theirs, is_reference=True)
         self.calls.small_call(mine, is_reference=False)
