@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Action of --version: print version and commit. The commit is looked up only here, because this takes time."""
+    """Action of --version: print version and commit. The slow look-up of the commit happens only if it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from grader.core import version

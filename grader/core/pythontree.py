@@ -89,7 +89,10 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
 
 
 def _root(folder: str, read: Read) -> str:
-    """Return the folder in which Python looks for absolute imports of a main file that lies in `folder`."""
+    """Return the folder in which Python looks for absolute imports of a main file that lies in `folder`.
+
+    In a hand-in of CS336, this is the parent of the main file's package, because ADAPTERS lie there.
+    """
     while folder and read(f"{folder}/{INIT}") is not None:
         folder = folder.rpartition("/")[0]
     outer = folder.rpartition("/")[0]

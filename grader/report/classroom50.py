@@ -121,7 +121,7 @@ def write(
     environment: Mapping[str, str],
     at: datetime,
 ) -> None:
-    """Write RESULT and BODY into a folder. Raises UsageError for a missing variable or a read-only folder."""
+    """Write RESULT and BODY into a folder. Raises UsageError for a missing variable, or if writing fails."""
     made = {
         RESULT: words.encoded(results(assignment, result, score, environment, at)),
         BODY: body(assignment, result, score).encode(),

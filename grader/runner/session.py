@@ -255,7 +255,8 @@ class PipeSession(Session):
             **request.described(),
             "profile": profile_label,
             "workspace_in_scope": workspace_in_scope,
-            # 8 bytes per element: an output of a wrong type may be wider than float32. A larger output is withheld.
+            # 8 bytes per element: an output of a wrong type may be wider than float32. The runner withholds a larger
+            # output.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
             "keep": not (self._freezes or profile_label or request.more),
             **request.more,

@@ -274,7 +274,7 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
 
     Tiers A to C are tested before use. `trust`: True if the caller trusts the code, so that tier D suffices.
 
-    Raises UsageError if tier `wanted` does not work on this machine, or if only tier D is left without `trust`.
+    Raises UsageError if tier `wanted` does not work on this machine, or if tier D would be used without `trust`.
     """
     if wanted is not None and wanted not in TIERS:
         raise UsageError(f"there is no sandbox tier '{wanted}': choose A, B, C or D")

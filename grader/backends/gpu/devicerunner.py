@@ -157,8 +157,8 @@ def compile_ahead(
     """Compile a kernel in all configurations of its autotuner, in several threads, without launching it.
 
     An autotuner compiles one configuration after the other while it measures, which takes up to a minute. Errors are
-    ignored: the measurement compiles missing kernels again. Configurations with a hook are left to the measurement,
-    because the hook may change the arguments.
+    ignored: the measurement compiles missing kernels again. If a configuration has a hook, which may change the
+    arguments, nothing is compiled here.
     """
     if any(config.pre_hook for config in configs):
         return

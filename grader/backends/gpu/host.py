@@ -242,7 +242,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
         limits = _limits(found, player_bytes(self.assignment))
         how: dict[str, Any] = {"threads": 1, "limits": limits, "freeze": False}
         if found.interprets:
-            # A replay needs no files.
+            # A replay writes no files.
             how |= {"limits": replace(limits, file_bytes=0), "call_timeout_s": PLAYER_WALL * call_s}
             with found.zygote.spawn("replay-cpu", path, **how) as session:
                 session.call_cpu_s = PLAYER_CPU * call_s

@@ -642,7 +642,7 @@ class Files:
         return names
 
     def defined(self, reader: Reader, node: ast.AST) -> Iterator[Definition]:
-        """Yield the module-level statements, in any file, that define a name, a name in a string, or an attribute."""
+        """Yield the module-level statements, of any file, that define a name or attribute. A string may be a name."""
         name = getattr(node, "id", "") or getattr(node, "value", "")
         if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
             yield from ((reader, each) for each in reader.bound.get(name, ()))

@@ -505,10 +505,7 @@ class TimedRunner:
         return median(times)
 
     def raw(self, seed: int, sets: int, laid: int | None = None) -> Call:
-        """Make one call on `sets` sets. Its time includes overhead, also for filling and copying `laid` sets.
-
-        `laid` is None for all sets.
-        """
+        """Make a call on `sets` sets and return it. Its time includes filling and copying `laid` sets (None: all)."""
         header = {"op": "go", "inputs": [], "sets": sets}
         self.arena.warm_up(WARM_UP_S)
         self.arena.poison()

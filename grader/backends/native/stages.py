@@ -98,7 +98,8 @@ def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Pa
 
     `list_name` is the name of the stage's list of read files. A stage may read files in the build's own `folder` and
     below the folders `headers`. In folders that all packages share (SHARED), it may only read headers of the system and
-    the compiler. A list that is missing or too long is refused, too.
+    the compiler. A list that is missing or too long is refused, too. Clang's assembler writes no list, so nothing is
+    checked there.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""

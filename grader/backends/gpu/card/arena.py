@@ -54,7 +54,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
+        """Size of the tensor in bytes, in one set."""
         return self.count * ITEM_BYTES[self.dtype]
 
     @property
