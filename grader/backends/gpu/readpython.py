@@ -288,7 +288,7 @@ class Reader:
         return node.name in self.wrapped or any(jits)
 
     def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
-        """Return True for a kernel with no decorators but Triton's: other decorators could replace the function."""
+        """Return True for a kernel that only Triton's decorators and staticmethod decorate: others could replace it."""
         if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
             return False
         decorators = decorators_of(node)
