@@ -59,6 +59,8 @@ def part_points(part: Part, result: PartResult) -> tuple[float, str]:
         points = min(points, _rounded(slowest))
         return points, f"right, but it runs on one thread{_of(points, part)}"
     if verdict == "wrong":
+        if result.diagnosis is not None and result.diagnosis.code == "race":
+            return 0.0, "its threads race, so a right result is luck"
         return _wrong_points(part, result.cases)
     return 0.0, REASONS[verdict]
 

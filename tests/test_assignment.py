@@ -268,6 +268,7 @@ MISTAKES = [
     ("build_s: 180", "build_s: 0", "build_s should be a number of at least 0.1"),
     ("memory_gib: 4", "memory_gib: lots", "memory_gib should be a number"),
     # text values, and values from a fixed list
+    *(("  - id: part1\n", f"  - id: {name}\n", f"part {name} has the name of a command") for name in ("race", "sweep")),
     ("schema_version: 1", "schema_version: 2", "this kit reads schema_version 1"),
     ("schema_version: 1", "schema_version: true", "schema_version should be a whole number"),
     *((TITLE, f"title: {title}", f"title should be one line of text{says}")

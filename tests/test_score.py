@@ -129,6 +129,10 @@ def test_a_race_that_is_right_by_luck_earns_no_points() -> None:
     race = Diagnosis("race", "another result")
     points, why = points_of(part, "wrong", [one if one.ok else replace(one, diagnosis=race) for one in cases])
     assert points == 0 and "luck" in why
+    every = results(part, *(case.name for case in part.cases))
+    assert points_of(part, "wrong", every)[0] > 0
+    points, why = points_of(part, "wrong", every, diagnosis=race)
+    assert points == 0 and "luck" in why
 
 
 def test_a_wrong_timed_call_counts_as_one_more_public_case() -> None:

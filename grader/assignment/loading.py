@@ -93,7 +93,8 @@ class _Reader:
             )
         self.files = tuple(files)
         self.lab_folder = self._lab_folder(files)
-        self.oracles = labs.load(self.lab_folder).oracles
+        lab = labs.load(self.lab_folder)
+        self.oracles, self.commands = lab.oracles, (*rubric.COMMANDS, *lab.studies)
         self.maxima = self._maxima()
         self.inputs = self.tensors(top["inputs"])
         self.backend = partkeys.backend(top) or "cpp"
@@ -218,6 +219,10 @@ class _Reader:
         part_id = rubric.read_id(keys["id"], "id of a part")
         if part_id in taken:
             raise keys["id"].fail(f"two parts are called '{part_id}'")
+        if (at := keys.get("command", keys["id"])).text("command") in self.commands:
+            raise at.fail(
+                f"part {part_id} has the name of a command of gpt149.py: choose another 'command' or id"
+            )
         if ("function" in keys) == ("torch_function" in keys):
             raise node.fail(f"part {part_id} needs either 'function' or 'torch_function'")
         oracle = keys["oracle"].choice("oracle", tuple(self.oracles))

@@ -13,6 +13,8 @@ ID_PATTERN, ID_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "letters, digits, _ .
 DESCRIPTIVE_COLUMNS = ("name", "email", "comment")
 """Columns of a points table that are only for its reader; no manual item may have such a name."""
 _RESERVED = ("id", "all", "total", *DESCRIPTIVE_COLUMNS)
+COMMANDS = ("lab", "doctor", "init", "threads", "memory", "race", "machine", "study")
+"""Commands of gpt149.py, which no part may have as its command. The lab's own studies are refused, too."""
 
 TIME_BAND_KEYS = Keys("a time band", ("share",), ("up_to",))
 MANUAL_KEYS = Keys("a manual item", ("id", "title", "points"), ("extra",))

@@ -402,6 +402,8 @@ def results_text(result: PartResult) -> str:
 def inputs_text(result: PartResult) -> str:
     """Return a text with the names of the wrong inputs, and details of the input to which the diagnosis refers."""
     wrong = [case for case in result.cases if not case.ok]
+    if not wrong:
+        return f"right on all {len(result.cases)} inputs"
     names = ", ".join(f"'{case.name}'" for case in wrong)
     source = [case_line(case) for case in wrong if case.diagnosis and case.diagnosis == result.diagnosis]
     return " ".join([f"wrong on {len(wrong)} of {len(result.cases)} inputs: {names}", *source[:1]])
