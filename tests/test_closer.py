@@ -1219,6 +1219,17 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
     source = "void kernel(float *o, int N) {\nfloat s;\ns = 0;\nfor (int i = 0; i < N; i++) {\n o[i] = s += i;\n}\n}"
     notes = {(each.declared, each.note) for each in edits.candidates(source, ["kernel"]) if each.line == 4}
     assert (3, "set here, outside of that loop") in notes
+    source = "void kernel(float *o, int N) {\nTile a(N), s(N, (N + 1));\nfor (int i = 0; i < N; i++) {\ns.add(o);\n}\n}"
+    words = {each.words for each in edits.candidates(source, ["kernel"])}
+    assert "after line 3 add `s = Tile(N, (N + 1));`" in words
+    # The last piece is limited; a loop ends at a number that only another loop sets.
+    source = (
+        "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++) {\nt.n = N - i;\nif (hi > N) break;\n}\n"
+    )
+    source += "for (int k = 0; k < N; k++)\nfor (int j = 0; j < t.n; j++) o[j] = k;\n}"
+    assert "hi = N" in {each.new for each in edits.candidates(source, ["kernel"])}
+    found = landmarks.function(source, "kernel").set_in_other_loops(7)
+    assert [(place.line, name) for place, name in found] == [(3, "t.n")]
 
 
 def test_edits_use_only_names_known_at_their_line() -> None:

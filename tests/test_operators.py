@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from building import needs_tsan
 from conftest import ROOT, code_of, in_files, lightly, needs_delays, part_of, refused, results_alone, write
 from torch import Tensor
 from torch.nn import functional
@@ -29,7 +30,7 @@ from grader.explain.diagnose import diagnose
 from grader.judge import case_order
 from grader.report import student
 from grader.staff.release import contents, making
-from grader.study import facts
+from grader.study import facts, race, racereport
 from labs.operators import LAB, arithmetic
 from labs.operators import known as kernels
 from labs.operators.oracle import ORACLES, RESULT
@@ -125,6 +126,7 @@ PREDICTED: dict[str, tuple[str, str, str, Callable[[dict[str, Array]], Array]]] 
     "matmul": ("matrices", RESULT, "terms_left_out", lambda x: x["A"][:, :4] @ x["B"][:4]),
     "conv2d_backward": ("images", "db", "gradient_added_often",
                         lambda x: x["db"] + SIZES["channels"] * x["dY"].sum((0, 2, 3))),
+    "linear_backward": ("layers", "dX", "sum_not_reset", lambda x: x["dX"] + np.cumsum(x["dY"] @ x["W"].T, 0)),
     "add_backward": ("operands", "dB", "broadcast_wrong_index",
                      lambda x: x["dB"] + x["dO"].sum() * (np.arange(x["dB"].size) == 0)),
     "cross_entropy_backward": ("logits", "dX", "label_divided", of_labels),
@@ -168,6 +170,18 @@ def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
     finally:
         os.sched_setaffinity(0, usable)
     assert [result.verdict for _, result in found] == ["wrong"] * 24
+
+
+@needs_tsan
+def test_windows_that_overlap_race(tmp_path: Path) -> None:
+    part = ASSIGNMENT.select("maxpool2d_backward")[0]
+    head, begun, text = MASTER.partition("void maxpool2dBackward")
+    text = text.replace("omp parallel for", "omp parallel for collapse(2)", 1)
+    source = write(tmp_path, head + begun + text)
+    (found,) = race.watch(ASSIGNMENT, part, source, race.watched_sizes(ASSIGNMENT, part)).races
+    assert found.variable == "gx" and "same element of gx" in "".join(
+        racereport.words(found, "operators.cpp")
+    )
 
 
 @pytest.mark.full

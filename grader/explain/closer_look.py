@@ -263,7 +263,9 @@ class Closer:
         words = f"The call was stopped in {where} ({hang_samples.TIMES} samples). The loops around this line:"
         heads = self.body.enclosing(often[0][0])
         changes = self.body.changes([place for place in heads if re.match(r"\s*while\b", place.text)])
-        shown = [*map(self._row, heads), *([CHANGES, *map(self._row, changes)] if changes else ())]
+        steps = set(re.findall(r"[-+]=\s*([A-Za-z_]\w*)\s*;", "\n".join(each.text for each in changes)))
+        sizes = [self._row(each, "can this step be 0?") for each in self.body.values(steps)]
+        shown = [*map(self._row, heads), *([CHANGES, *map(self._row, changes), *sizes] if changes else ())]
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _stuck(self) -> list[str]:
@@ -761,6 +763,7 @@ class Closer:
         # Use at most two of the named lines: the access, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
         indices = {place.line: place for made in reversed(made_of) for place in made}
+        elsewhere = [one for line in named for one in body.set_in_other_loops(line)]
         # If all wrong accesses are to std::vectors, leave out lines that set a pointer: they do not affect the index.
         is_vector = 0 < places.count("std::vector is out of range") == places.count(", on '")
         left_out = r"\*\s*\w+\s*=" if is_vector else "^$"
@@ -776,6 +779,8 @@ class Closer:
                 clues.KNOWN["small"][0] if re.search(clues.SMALL, place.text) else self._counted(place.line)
             ]
         ]
+        words = "{} ends a loop around the access, but in this function only other loops set it"
+        lines += [self._row(place, words.format(name)) for place, name in dict.fromkeys(elsewhere)]
         return [places, VALUE_LEAD if of_value else INDEX_LEAD, *lines] if lines else [places]
 
     def _counted(self, line: int) -> str:

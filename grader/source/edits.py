@@ -95,6 +95,13 @@ _ALLOCATED = re.compile(
     r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
     r"|new float\[([^][]*)\](?!\s*[({]))"
 )
+#: A loop that is left at its last piece: `if (hi > n) break;`. Groups: end of the piece, size, statement.
+_LEFT_OUT = re.compile(r"\bif\s*\(\s*([\w.]+)\s*>=?\s*(\w+)\s*\)\s*\{?\s*(break|continue)(?=\s*;)")
+#: A declaration of objects of a struct by constructor calls: `Tile a(h, w), b(h, w);`. Groups: type, objects.
+_CONSTRUCTED = re.compile(
+    r"(?<=[;{}])\s*([A-Z]\w*)\s+(\w+\s*[({](?:[^;{}()]|\([^;()]*\))*[)}](?:\s*,[^;]*)?);"
+)
+_MADE_BY = re.compile(r"\b(\w+)\s*(\((?:[^;()]|\([^()]*\))*\)|\{[^;{}]*\})(?=\s*[,;])")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
 #: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
 _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
@@ -127,6 +134,8 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             terms,
             sizes,
             _resets,
+            _made_anew,
+            _clipped,
             _statements,
             _moves,
             _copied_early,
@@ -374,6 +383,30 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 place = (at, at, new.replace(", 0", ", -__builtin_inff()", 1))
                 words = re.sub(r"\b0(?=;|$)", "-INFINITY", words)
                 yield 1.5 + 0.05 * k, replace(edit, new="-INFINITY", places=(place,), words=words)
+
+
+def _made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that construct an object of a struct again at the start of each loop that uses it."""
+    for one in _CONSTRUCTED.finditer(code, begin, end):
+        last = closed(code, one.end(), "{}")
+        for name, given in _MADE_BY.findall(code, one.start(2), one.end()):
+            new = f"{name} = {one[1]}{given};"
+            for body, ended in loop_bodies(code, one.end(), last):
+                if re.compile(rf"\b{name}\b").search(code, body, ended):
+                    line, words = line_of(code, body), f"after line {line_of(code, body)} add `{new}`"
+                    place = insertion(body, f" if (@) {{ {new} }} ")
+                    yield (
+                        0.95,
+                        Edit(line, "", new, (place,), words, line_of(code, one.start(1)), "its first value"),
+                    )
+
+
+def _clipped(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that limit the end of a last piece in place of leaving the loop: `hi = n` for `break`."""
+    for one in _LEFT_OUT.finditer(code, begin, end):
+        new = f"{one[1]} = {one[2]}"
+        place = insertion(one.start(3), f" if (@) {new}; else ")
+        yield ranked_edit(code, 0.8, one.start(3), one[3], new, [place])
 
 
 def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -744,6 +744,17 @@ class Body:
                     ends.append((n, found[1], found[2].strip()))
         return ends
 
+    def set_in_other_loops(self, line: int) -> list[tuple[Place, str]]:
+        """Return (last line that sets it, variable) for each end of a loop around a line, set only in other loops."""
+        around, found = {loop.line for loop in self.enclosing(line)}, list[tuple[Place, str]]()
+        for end in dict.fromkeys(end for n, _, end in self._ends() if n in around):
+            set_at = (
+                self.find(rf"(?<![\w.]){re.escape(end)}\s*=(?!=)") if re.fullmatch(r"[\w.]+", end) else []
+            )
+            if set_at and all({loop.line for loop in self.enclosing(each.line)} - around for each in set_at):
+                found.append((set_at[-1], end))
+        return found
+
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 

@@ -33,7 +33,7 @@ FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})
 #: Matches an assignment such as `sum += x`, `row[j] = x` or `(*count)++`, with the name of the variable that it writes.
 #: It also matches declarations, which `_written_name` excludes: threads do not share a variable declared on this line.
 WRITTEN = re.compile(
-    r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
+    r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[(?:[^][]|\[[^\]]*\])*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
 )
 #: {operator of an OpenMP reduction: pattern of the statements that the reduction can replace}. {0} is the variable.

@@ -90,11 +90,12 @@ class _Operators(Lab):
             "a part's time beside the reference, fast kernels, PyTorch and the machine's limit",
         ),
     }
-    #: Sizes for the search for data races: each loop that threads may share has several iterations.
+    #: Sizes for the search for data races: each loop that threads may share has several iterations. The windows of
+    #: maxpool2d overlap by four rows and columns, so that several windows have the same maximum.
     watched_sizes: ClassVar = {
         "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
         "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
-        "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
+        "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 5, "step": 1,
     }  # fmt: skip
     #: Memory studies vary a filter's side, because the memory of im2col grows with its square.
     growth: ClassVar = ("kernel", (1, 3, 5, 7))

@@ -226,7 +226,7 @@ class Operator(Oracle):
         "wrong_values": ("skips", "loops", "store", "index", "?call:exp", "?sums"),
         "maximum_from_zero": ("maxima",),
         "maximum_from_plane": ("maxima",),
-        "sum_not_reset": ("sums", "divide"),
+        "sum_not_reset": ("sums", "?divide"),
         "terms_left_out": ("steps", "loops", "sums"),
         "broadcast_wrong_index": (r"line:\[[^\]]*%[^\]]*\]", "store"),
     }
@@ -294,6 +294,11 @@ class Operator(Oracle):
 
 
 class OfLogits(Operator):
+    clues: ClassVar = {
+        **Operator.clues,
+        "not_finite": ("bare", "maxima", "maximum", "call:exp", "logarithms", "divide", "skips"),
+    }
+
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         # Sentences with numbers are removed from messages on hidden tests, except for some fixed numbers such as 0. So
         # this advice has no other number.

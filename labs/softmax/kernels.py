@@ -241,6 +241,12 @@ WRONG_SAFE = (
 
 WRONG_ONLINE = (
     Mutation("sum not rescaled", "online", (("sum * std::exp(most - now)", "sum"),), ("not_rescaled",)),
+    Mutation("halves added as they are", "online",
+             (("double sum = 0.0;\n        for (int j = 0; j < C; j++) {",
+               "double sum = 0.0, left = 0.0;\n        float first = most;\n        for (int j = 0; j < C; j++) {\n"
+               "            if (j == C / 2) left = sum, first = most, sum = 0.0, most = -INFINITY;"),
+              ("= (float)sum;", "= (float)(sum + left);\n        most = std::max(most, first);")),
+             ("lanes_not_rescaled",)),
     Mutation(
         "maximum updated after use",
         "online",

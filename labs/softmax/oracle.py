@@ -111,6 +111,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "state_not_reset": (
         "line:^\\s*(?!return\\b|const\\b|else\\b|using\\b|torch\\b)[\\w:]+ \\w+(?:\\s*[={,][^;]*)?;",
     ),
+    # The pattern matches additions of a variable, an element or a member: `sum += part[t].sum;`, `s = a[0] + a[1];`.
+    "lanes_not_rescaled": ("line:\\+=?\\s*[A-Za-z_]\\w*(?:\\[\\w+\\])?(?:\\.\\w+)?\\s*;", "?sums"),
     "float_sum": ("sums", "store"),
     "rounded": ("casts", "call:round", "call:floor"),
     "not_rescaled": ("call:exp", "sums"),

@@ -76,6 +76,11 @@ def _with_size(size: str, combine: Callable[[Array, int], Array]) -> Predictor:
     return lambda s: combine(added(s), s.sizes[size]) if s.sizes[size] > 1 else None
 
 
+def _kept(axis: int | None) -> Predictor:
+    """Return a function that predicts sums of the right gradient along an axis; None stands for the order in memory."""
+    return lambda s: added(s).cumsum(axis).reshape(s.expected.shape) if added(s).size > 1 else None
+
+
 def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
     """Register mistakes that are possible in each function that adds to the gradients `names`.
 
@@ -95,6 +100,12 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
         mistakes.adds_each(name, ("negated", "gradient_negated", words, lambda s: -added(s)))
         words = f"{name} gets twice its gradient: it is added twice, or multiplied by 2."
         mistakes.adds_each(name, ("doubled", "gradient_added_twice", words, lambda s: 2 * added(s)))
+        words = (
+            f"Each element of {name} also gets the gradients of earlier ones, as if they were added up: a sum or "
+            "buffer is not set to 0 for each of them."
+        )
+        for axis in (0, -1, None):
+            mistakes.adds_each(name, (f"kept_along_{axis}", "sum_not_reset", words, _kept(axis)))
         words = f"The old value of {name} counts twice: the sum begins with it and is then added to it."
         mistakes.adds_each(name, ("held_twice", "gradient_added_twice", words, lambda s: s.expected))
 

@@ -243,6 +243,24 @@ def _state_kept(s: Scene) -> Array:
     return np.exp(s.x - s.of_all(largest).astype(np.float32)) / s.of_all(sums)
 
 
+#: Functions that return the lane of each column by (columns j, C, number of lanes).
+_LANES_OF: tuple[Callable[[Array, int, int], Array], ...] = (
+    lambda j, columns, lanes: j % lanes,
+    lambda j, columns, lanes: np.where(j < columns // lanes * lanes, j % lanes, 0),
+    lambda j, columns, lanes: np.minimum(j // max(1, columns // lanes), lanes - 1),
+    lambda j, columns, lanes: j // -(-columns // lanes),
+)
+
+
+def _lanes_not_rescaled(s: Scene, lane_of: Array) -> Array:
+    """Return the output (K, C) of a kernel that adds the sums of lanes as they are, each with its own maximum."""
+    sums = np.zeros_like(s.most)
+    for lane in np.unique(lane_of):
+        x = s.x[:, lane_of == lane]
+        sums += np.where(np.isneginf(x), np.float32(0), np.exp(x - _largest(x))).sum(1, keepdims=True)
+    return s.weights / sums
+
+
 RUNNING: list[Suspect] = [
     row("not_rescaled", "not_rescaled",
         "The running sum is not rescaled: when the maximum grows from m to n, multiply the sum so far by exp(m - n).",
@@ -285,6 +303,12 @@ RUNNING: list[Suspect] = [
     row("state_kept", "state_not_reset",
         "Maximum and sum of a row continue those of the previous row: set m to -inf and l to 0 at the start of each "
         "row.", _state_kept),
+    *(row(f"{lanes} lanes {k}", "lanes_not_rescaled",
+          "The sums of several lanes or blocks of a row are added as they are, although each has its own maximum m: "
+          "first multiply each sum by exp(m - n), where n is the largest of these maxima.",
+          lambda s, lanes=lanes, of=of: _lanes_not_rescaled(s, of(np.arange(s.columns), s.columns, lanes)))
+      for lanes in (2, 4, 8, 16)
+      for k, of in enumerate(_LANES_OF)),
 ]  # fmt: skip
 
 
