@@ -329,6 +329,10 @@ def test_mistakes_visible_in_the_source_are_found() -> None:
     assert [(place.line, why) for place, why in found.stuck_loops()] == [(8, "it tests i, but changes j")]
     assert [(place.line, term) for place, term in found.grown_exponents()] == [(11, "exp(most - old)")]
     assert right.stuck_loops() == [] == right.grown_exponents()
+    larger = MAXIMUM.replace("most - old", "most - larger").replace(
+        "old = most", "larger = a > most ? a : most"
+    )
+    assert body(larger).grown_exponents() == []
     assert [(place.line, copy) for place, copy in found.lost_copies()] == [(14, "Y")]
     assert body(MAXIMUM.replace("return YTensor", "return fillTensor(YTensor, Y)")).lost_copies() == []
     assert numbers(found.cut("N")) == [13]
@@ -1088,6 +1092,12 @@ def test_no_edit_hides_a_mistake() -> None:
     assert not [each for each in edits.candidates(named, ["kernel"]) if each.line == 2]
     macro = "#define TILE_SIZE 16\n" + TILED.replace("+= N", "+= d * N")
     assert not [each for each in edits.candidates(macro, ["kernel"]) if each.new.startswith("TILE_SIZE *")]
+    least = "void kernel(torch::Tensor Q, int N, int T) {\nfor (int i = 0; i < N; i += T)\nQ[0] = min(T, N - i);\n}"
+    assert not [
+        each
+        for each in edits.candidates(least, ["kernel"])
+        if (each.line, each.new) == (3, "N") and each.old == "T"
+    ]
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
     assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
@@ -1156,6 +1166,14 @@ def test_no_edit_hides_a_mistake() -> None:
      "for (int j = 0; j < n && j * i < d; j++) o[j] = s + t;\nfor (int k = 0; k < n; k++) t += m[k];\n}",
      "without this declaration of a second n, which hides that of line 5 | this line before the loop of line 6 | "
      "s * keep in place of s | with `&& k * i < d`"),
+    ("float a = exp(t - s);\nfloat b = exp(p[0] - s);\nauto u = cut(N, d);\nauto v = cut(N, N);\n"
+     "o[N * d + 1] += o[N * N + 1];",
+     "in place of exp(p[0] - s) in line 6 | N in place of d\n | N in place of d, and d in place of N in line 8"),
+    ("int j = 0;\nwhile (j < N) {\ns *= t;\nfor (int c = 0; c < d; c++) o[c] += s;\n"
+     "for (int c = 0; c < d; c++) {\no[c] /= s;\n}\n}",
+     "after it add `for (int c = 0; c < d; c++) o[c] *= t;` | this statement after the loop of line 6"),
+    ("t = 0;\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) {\nt += p[j];\n}\n}",
+     "this line at the start of the loop of line 7"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"

@@ -16,7 +16,17 @@ from itertools import combinations, islice, pairwise
 
 from grader.source.cpptext import Definition, apart, blanked, definitions
 from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit, wrapped
-from grader.source.expression_edits import FLOAT, factors, in_calls, in_macros, of_words, sizes, terms, values
+from grader.source.expression_edits import (
+    FLOAT,
+    factors,
+    in_calls,
+    in_macros,
+    of_words,
+    row_lengths,
+    sizes,
+    terms,
+    values,
+)
 from grader.source.landmarks import closed
 from grader.source.scopes import (
     WORD,
@@ -103,6 +113,13 @@ _CONSTRUCTED = re.compile(
 )
 _MADE_BY = re.compile(r"\b(\w+)\s*(\((?:[^;()]|\([^()]*\))*\)|\{[^;{}]*\})(?=\s*[,;])")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
+#: A loop that adds to each element of an array. Groups: loop head, counter, element.
+_SUMS_OF = re.compile(
+    r"(\bfor\s*\([^;(){}]*?\b(\w+)\s*=[^;(){}]*;[^;(){}]*;[^;(){}]*\))\s*\{?\s*(\w+\[[^][]*\b\2\b[^][]*\])\s*\+="
+)
+#: A value from a call with plain arguments, as in `blocks = split(N, Br);`, and the value of an exp() of a difference.
+_OF_CALL = re.compile(r"[\w>]\s+\w+\s*=\s*((\w+)\((?:\w+,\s*)*\w+\))(?=\s*;)")
+_EXPONENTIAL = re.compile(r"[^=!<>+*/-]=\s*((?:std::)?expf?\([^-;?()]+-[^-;?()]+\))(?=\s*[;,])")
 #: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
 _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
 
@@ -133,6 +150,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _others,
             terms,
             sizes,
+            row_lengths,
             _resets,
             _made_anew,
             _clipped,
@@ -459,6 +477,16 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 insertion(one.end, f" if (@) {scaled[1]} += 1; "),
             )
             yield ranked_edit(code, 1.5, at, shown, "", [place], words)
+            # The sum of the values in a running softmax needs the factor of the sum of the weights.
+            for sums in _SUMS_OF.finditer(code, begin, end):
+                new = f"{sums[3]} {one.text[len(scaled[1]) :].lstrip()};"
+                names = set(WORD.findall(sums[1] + sums[3])) - {sums[2], "for", "int", "size_t", "0", "1"}
+                if names <= in_scope(known, at).keys() and scaled[1] != sums[3]:
+                    text = f"{' '.join(sums[1].split())} {new}"
+                    words = f"after it add `{text}`"
+                    yield ranked_edit(
+                        code, 0.6, at, shown, "", [insertion(one.end, f" if (@) {text} ")], words
+                    )
 
 
 def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -498,6 +526,15 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
                 if line == line_of(code, one.begin) or not re.search(passed, code[at:last]):
                     continue
                 to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
+                if step > 0 and not own and body:
+                    # The loop inside that loop may be the one that needs the statement again.
+                    nested = [one for one in loops if body < one[0] and one[2] <= last][:MOST_STEPS]
+                    for _, inner, ended in nested:
+                        opened = re.compile(r"\s*\{").match(code, inner)
+                        if opened and re.search(passed, code[inner:ended]):
+                            to.append(
+                                (opened.end(), f"at the start of the loop of line {line_of(code, inner)}")
+                            )
                 if body and (inside := re.compile(r"\s*\{").match(code, body)):
                     place = inside.end() if step > 0 else last - 1
                     to.append((place, f"at the {edge} of the loop of line {line}"))
@@ -571,8 +608,12 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
     """
     apart = {at for at, _, _ in _outer_loops(code, begin, end)}
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
-    loops = list(_loops(code, begin, end))
+    loops = sorted([*_loops(code, begin, end), *_while_loops(code, begin, end)])
     for at, last in islice(_units(code, loops), MOST_UNITS):
+        acts = re.compile(r"(?<=[;{})])\s*(?!for\b|if\b)[\w.]+(?:\[[^][]*\])*\s*[-+*/]?=(?!=)").search(
+            code, at, last
+        )
+        acts_on = line_of(code, acts.end()) if acts else 0
         used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
         for level, (outer, body, ended) in enumerate(around):
@@ -610,7 +651,8 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                     rank, edit = ranked_edit(
                         code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown
                     )
-                    yield rank, replace(edit, is_weak=is_weak)
+                    other = acts_on if acts_on != edit.line else 0
+                    yield rank, replace(edit, is_weak=is_weak, declared=other, note="in this statement")
 
 
 def _constant(code: str, name: str, begin: int, end: int) -> str:
@@ -696,7 +738,21 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
                 # overlap with the brackets that this edit puts around the whole expression.
                 if form != "w" and "?" not in form:
                     alike.setdefault(form, []).append((name.end(), each.begin))
+    done = {span for same in alike.values() for span in same}
+    for one in _OF_CALL.finditer(code, begin, end):
+        if one.span(1) not in done:
+            alike.setdefault(one[2] + WORD.sub("w", one[1]), []).append(one.span(1))
     pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_STATED)]
+    # The two factors of a running softmax: exchange the whole values.
+    exps = [one.span(1) for one in _EXPONENTIAL.finditer(code, begin, end)]
+    for at, to in islice(pairwise(exps), MOST_STATED):
+        early, late = code[slice(*at)], code[slice(*to)]
+        if early != late and not re.search(r"[{}]", code[at[1] : to[0]]):
+            places = [*wrapped(at, f"(@ ? {late} : "), *wrapped(to, f"(@ ? {early} : ")]
+            lines = line_of(code, at[0]), line_of(code, to[0])
+            words, note = f"{late} in place of {early}", f"{early} in place of {late}"
+            shown = f"{words}, and {note} in line {lines[1]}"
+            yield 0.8, Edit(lines[0], early, late, tuple(places), shown, declared=lines[1], note=note)
     for spans in pairs:
         texts, scopes = [code[at:last] for at, last in spans], [in_scope(known, at) for at, _ in spans]
         line, other = (line_of(code, at) for at, _ in spans)
@@ -875,6 +931,14 @@ def _loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     for head in _FOR_HEAD.finditer(code, begin, end):
         body = closed(code, head.end(), "()")
         yield head.start(), body, statement_end(code, body)
+
+
+def _while_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, begin of its body, end) of each `while` loop with braces, as offsets."""
+    for head in re.compile(r"(?<!\})\s\bwhile\s*\(").finditer(code, begin, end):
+        body = closed(code, head.end(), "()")
+        if re.compile(r"\s*\{").match(code, body):
+            yield head.start() + 1, body, statement_end(code, body)
 
 
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -65,6 +65,8 @@ _TOKEN = re.compile(
     rf"(?:std::)?(?:exp|log|sqrt)f?\(|(?:{_CAST})?\d[\w.]*(?:(?<=e)-\d+f?)?|(?:{_CAST})?[\w.:]+"
     r"(?:\[[^][]*(?:\[[^][]*\][^][]*)*\]|\((?:[^()]|\([^()]*\))*\))*|[-+*/()]"
 )
+#: An index of a matrix in an array. Groups: array, row length.
+_ROW_LENGTH = re.compile(r"([A-Za-z_][\w.]*)\[(?:[^][;]*[\w)])\s*\*\s*([A-Za-z_][\w.]*)\s*\+\s*[\w.+\s]+\]")
 #: Characters that separate the comparisons in a condition.
 _PART = re.compile(r"[;{}&|?]")
 
@@ -117,6 +119,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         # Do not replace a whole argument by a constant: the argument may be passed by reference.
         kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
+        if old in blocks and (least := re.search(r"\bmin\s*\([^;]*$", before)):
+            # `min(T, N - i)` with N in place of T would leave a single tile, which hides a mistake.
+            others = [name for name in others if name not in WORD.findall(least[0] + _PART.split(after)[0])]
         if code[at - 1] == "[" and code[word.end()] == "]":
             # Only a counter replaces an index: a size would be out of bounds, and an arbitrary value would be read.
             others = [name for name in others if name in counters]
@@ -284,6 +289,21 @@ def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
             for k, name in enumerate(others[:MOST_UNUSED]):
                 place = insertion(at, f" * (int)(@ ? {name} : 1)")
                 yield ranked_edit(code, 1.3 + 0.2 * k, at, term[1], f"{term[1]} * {name}", [place])
+
+
+def row_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that give an index of an array the row length that other indices of the array have."""
+    found = [one for one in _ROW_LENGTH.finditer(code) if not one[2].isdigit()]
+    lengths = dict[str, dict[str, None]]()
+    for one in found:
+        lengths.setdefault(one[1], {})[one[2]] = None
+    for one in found:
+        scope = in_scope(known, one.start()) if begin <= one.start() < end else {}
+        for new in list(lengths[one[1]])[:MOST_UNUSED]:
+            if new != one[2] and new.partition(".")[0] in scope:
+                yield ranked_edit(
+                    code, 0.9, one.start(2), one[2], new, wrapped(one.span(2), f"(@ ? {new} : ")
+                )
 
 
 def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

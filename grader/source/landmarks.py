@@ -535,14 +535,19 @@ class Body:
 
     def grown_exponents(self) -> list[tuple[Place, str]]:
         """Return the lines with exp(new - old) where only `new` is a running maximum, each with the text of the exp."""
-        (names, _), found = self._maxima, list[tuple[Place, str]]()
+        (names, _), found, text = self._maxima, list[tuple[Place, str]](), self.all_code()
         for n in self.lines():
             row = self.code[n - 1]
             for start in _EXP.finditer(row):
                 end = closed(row, start.end(), "()")
                 pieces = apart(row[start.end() : end - 1], "-", r"[\w\])]\s*$")
                 grown = [bool(names & set(_WORD.findall(piece))) for piece in pieces]
-                if grown == [True, False]:
+                # The second one may be the larger one: `n = max(m, x)` or `n = m > x ? m : x`, then exp(x - n).
+                larger = (
+                    rf"\b{pieces[-1].strip()}\s*=[^;]*(?:\?|[mM][aA][xX])[^;]*\b{pieces[0].strip()}(?!\w)"
+                )
+                is_word = all(re.fullmatch(r"\s*\w+\s*", piece) for piece in pieces)
+                if grown == [True, False] and not (is_word and re.search(larger, text)):
                     found.append((self.place(n), row[start.start() : end].strip()))
         return found
 

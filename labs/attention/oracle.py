@@ -287,9 +287,8 @@ class Attention(Oracle):
             )
         if _holds_exponentials(seen):
             return "stale_scores", (
-                f"NaN or infinity in {amount}: QK_t still holds the previous head's exp() values, and scores are "
-                "added to them until exp() overflows. Set each score (or clear all of QK_t) at the start of each "
-                "(b, h)."
+                f"NaN or infinity in {amount}: scores are added to exp() values of an earlier head or row, until "
+                "exp() overflows. Set each score to 0 before its sum begins (for each row, if the array holds one row)."
             )
         return "not_finite", (
             f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite."

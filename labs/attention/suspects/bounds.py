@@ -110,8 +110,8 @@ def all_rows_but_the_first_kept(s: Scene) -> Array | None:
 
 @suspect(
     "stale_scores",
-    "QK_t still holds the previous head's exp() values, and scores are added to them. Set each score (or clear all of "
-    "QK_t) at the start of each (b, h).",
+    "Scores are added to exp() values of the previous head. Set each score to 0 before its sum begins (for each row, "
+    "if the array holds one row).",
 )
 def scores_added_to_last_exponentials(s: Scene) -> Array | None:
     def step(scores: Array, left: Array) -> tuple[Array, Array]:
