@@ -326,16 +326,23 @@ def module_name(folder: Path) -> str:
 
 
 def load(folder: Path) -> Lab:
-    """Import the lab in a folder. Raises UsageError if that fails."""
-    return _load(folder.resolve())
+    """Import the lab in a folder; again if the folder was made anew. Raises UsageError if that fails."""
+    folder = folder.resolve()
+    try:
+        made_ns = (folder / "__init__.py").stat().st_mtime_ns
+    except OSError:
+        made_ns = 0
+    return _load(folder, made_ns)
 
 
 @functools.cache
-def _load(folder: Path) -> Lab:
+def _load(folder: Path, made_ns: int) -> Lab:
+    """Import the lab in a folder. `made_ns`: time of the last change to its `__init__.py`, a key of the cache."""
     name = module_name(folder)
     try:
         if folder.parent == LABS:
             return _offered(importlib.import_module(name))
+        _forget(name)
         _require_relative_imports(folder)
         importlib.import_module(PACKAGE)
         spec = importlib.util.spec_from_file_location(
@@ -349,9 +356,15 @@ def _load(folder: Path) -> Lab:
     except UsageError:
         raise
     except Exception as error:
-        for left in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
-            del sys.modules[left]
+        _forget(name)
         raise UsageError(f"the lab {folder} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _forget(name: str) -> None:
+    """Remove a package and its modules from the imported ones."""
+    for left in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+        del sys.modules[left]
+    importlib.invalidate_caches()
 
 
 def _require_relative_imports(folder: Path) -> None:
