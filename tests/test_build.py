@@ -192,7 +192,7 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
     """The judged function returns 3 if the kit includes its torch headers before the file's text, else 2."""
-    # A file that begins with a pragma gets the headers first only if it does not compile otherwise.
+    # The kit includes its headers before a file that begins with a pragma only if it does not compile otherwise.
     seen = f"{top}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
     made = nativebuild.build(write(tmp_path, seen + one_function(body)))

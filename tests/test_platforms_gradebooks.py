@@ -276,7 +276,7 @@ def test_students_are_not_listed_if_all_wait_for_the_same(export: Path) -> None:
         students = [by_address(k, 5.0, waiting=each) for k, each in enumerate(waiting)]
         return " ".join(fill("canvas", export, students).notes)
 
-    assert "not final: all 3 (writeup)" in notes(*[("writeup",)] * 3)
+    assert "not final: all 3 students, who lack points for writeup" in notes(*[("writeup",)] * 3)
     assert "not final (2): f0 (writeup), f2 (writeup)" in notes(("writeup",), (), ("writeup",))
     assert "not final (3): f0 (writeup), f1 (part4), " in notes(("writeup",), ("part4",), ("writeup",))
 

@@ -91,7 +91,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Judge in a process that first runs `torch`, with the profiler's table if `table`. Return results by name."""
+    """Judge in a process that first runs the Python code `torch`, such as HIDES_TORCH. Return the results by name."""
     put(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")

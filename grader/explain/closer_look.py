@@ -450,7 +450,7 @@ class Closer:
     def _facts_sentence(self, found: _Findings) -> str:
         """Return a sentence with facts common to all inputs; "" if none is found.
 
-        If the cause is known, facts are searched only for the codes in `Oracle.sized_codes`.
+        If the cause is known, return "" unless the diagnosis's code is in `Oracle.sized_codes`.
         """
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""

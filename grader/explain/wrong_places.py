@@ -83,9 +83,9 @@ def _described(
         # If the assignment has no tiles, a single wrong index at the end more likely means a loop that ends too soon.
         if fitting and (count > 1 or tiles):
             which = (
-                f"only the {name}s {first} to {last} are wrong, all"
+                f"only the {name}s {first} to {last} are wrong: all are"
                 if count > 1
-                else f"only the last {name} ({last}) is wrong,"
+                else f"only the last {name} ({last}) is wrong: it is"
             )
             return Place(
                 "remainder_tile",

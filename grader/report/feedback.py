@@ -109,7 +109,7 @@ def passed_text(views: Sequence[StudentView]) -> str:
 
 
 def hidden_failed(views: Sequence[StudentView]) -> str:
-    """Return a sentence that names the parts with a failed hidden test, or "" if none failed."""
+    """Return a text that names the parts with a failed hidden test, or "" if none failed."""
     failed = [view for view in views if view.hidden_passed is False]
     if not failed:
         return ""

@@ -86,7 +86,7 @@ _FOR_HEAD = re.compile(r"\bfor\s*\(")
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
-#: The beginning of an assignment, a call, `++` or `--`. Declarations and statements that print do not match.
+#: The beginning of an assignment, a call, or a postfix `++` or `--`. Declarations and prints do not match.
 _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )

@@ -106,7 +106,7 @@ get_block_shapes with_element_ty mangle to_ir index count
 """
 #: Methods of Triton's tensors, types, descriptors and tuples (triton.language.core of 3.7), besides those named `is_…`.
 METHODS = frozenset(_METHODS.split())
-#: Parts of torch with settings that honest files change.
+#: Parts of torch and Triton with settings that honest files change.
 SETTINGS = frozenset(("backends", "config", "cuda", "knobs", "_dynamo", "_inductor"))
 MOST_PARTS = 20
 """Limit on the parts of a dotted name, and on the files through which it is followed."""
@@ -288,7 +288,10 @@ class Reader:
         return node.name in self.wrapped or any(jits)
 
     def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
-        """Return True for a kernel that only Triton's decorators and staticmethod decorate: others could replace it."""
+        """Return True for a kernel that only staticmethod and Triton's decorators, with constant arguments, decorate.
+
+        Other decorators could replace it.
+        """
         if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
             return False
         decorators = decorators_of(node)

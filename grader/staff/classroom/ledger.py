@@ -310,7 +310,7 @@ class Ledger:
             self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
-        """Write the result, if any, and copies of the files in `graded`; then append the record to the ledger."""
+        """Write the result, if any, with copies of the files in `graded`. Then append the record to the ledger."""
         with self._write_errors():
             if result is not None:
                 text = json.dumps(result, indent=2, allow_nan=False) + "\n"

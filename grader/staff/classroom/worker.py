@@ -87,7 +87,7 @@ class Slot:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Lock `room` shared during the `with` block, in which this worker builds and checks results."""
+        """Hold a shared lock on `room` during the `with` block, in which this worker builds and checks results."""
         self._enter()
         try:
             yield

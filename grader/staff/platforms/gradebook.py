@@ -141,7 +141,7 @@ def _not_final(students: Sequence[Student]) -> str:
     """Return a note on students whose rubric items still lack points; "" if all have points."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
-        return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
+        return f"not final: all {len(waiting)} students, who lack points for {', '.join(waiting[0].pending)}"
     return matching.listed("not final", [f"{s.submission_id} ({', '.join(s.pending)})" for s in waiting])
 
 

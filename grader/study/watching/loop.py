@@ -340,7 +340,7 @@ class Loop:
         return EXIT_INTERRUPTED if self._has_begun else EXIT_USAGE
 
     def _follow(self, content: Content) -> None:
-        """Judge each saved content, until Ctrl-C raises KeyboardInterrupt."""
+        """Judge the newest saved content, again and again, until Ctrl-C raises KeyboardInterrupt."""
         fresh = False
         while True:
             if content.source is None:

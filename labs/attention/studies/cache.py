@@ -87,7 +87,7 @@ def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
 
 
 def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
-    """Return the bytes that every kernel has to move for one head: Q, K and V read once, O written once."""
+    """Return the bytes that every kernel has to move for one head, in whole cache lines: Q, K and V read, O written."""
     lines = -(-shape.N * shape.d * FLOAT_BYTES // line_bytes)
     return 4 * lines * line_bytes
 

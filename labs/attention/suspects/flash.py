@@ -141,9 +141,9 @@ def _with_maximum(s: Scene, kept: str, block: int) -> Array:
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """Return the output if PV is reset once per head (`since`: "head") or never ("all").
+    """Return the output of a kernel that resets PV only once per head (`since`: "head") or never ("all").
 
-    Return None without Br, if `s.all_weights` is None or, for "all", if the scene does not begin with head 0.
+    Return None without a tile size Br or `s.all_weights`, and for "all" if the scene does not begin with head 0.
     """
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):

@@ -143,7 +143,7 @@ void updated(int floats) {
 
 
 def with_bindings(text: str) -> str:
-    """Return the C++ text with a PYBIND11_MODULE that exports its functions that are not static."""
+    """Return the C++ text with a PYBIND11_MODULE for its functions that return a Tensor or void and are not static."""
     names = re.findall(r"^(?:torch::)?(?:Tensor|void) (\w+)\(", text, re.MULTILINE)
     bound = "".join(f'    m.def("{name}", &{name});\n' for name in names)
     return f"{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bound}}}\n"

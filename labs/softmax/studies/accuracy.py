@@ -230,7 +230,9 @@ def main(arguments: list[str]) -> int:
         arguments, "accuracy", "The logits at which your parts overflow, and the errors of their results."
     )
     parse.value("--sizes", "n,n,...", f"logits' sizes (default: {','.join(map(str, SIZES))})")
-    parse.value("--columns", "n,n,...", f"row lengths, with tail (default: {','.join(map(str, COLUMNS))})")
+    parse.value(
+        "--columns", "n,n,...", f"lengths of the rows with a tail (default: {','.join(map(str, COLUMNS))})"
+    )
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     most = settings.assignment.maxima["C"]
