@@ -1042,6 +1042,10 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     crash = SimpleNamespace(call=SimpleNamespace(status="crash", has_waited=False), is_right=False)
     search.built.call = lambda case, number, fresh, **how: called(case, number) if fresh else crash
     assert search.is_right(wrong[0], 1) is called(wrong[0], 1).is_right and not search.is_right(wrong[0], 1)
+    for status, is_wrong in (("ok", True), ("timeout", False)):
+        run = SimpleNamespace(call=SimpleNamespace(status=status), is_right=False)
+        search.built.call = lambda case, number, run=run, **how: run
+        assert search.is_wrong(wrong, 1) is is_wrong
     search.built.call = lambda case, number, **how: SimpleNamespace(outputs={"": np.array([1.0, number])})
     assert search.is_finite(wrong[0], 1) and not search.is_finite(wrong[0], cast(int, np.inf))
 

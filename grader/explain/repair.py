@@ -27,6 +27,8 @@ from grader.source.edited_source import Edit
 
 #: Limits on attempts to build, on edits in one build, on lines in a message, and on elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
+#: Limit on the output elements of the public inputs on which only found edits are called.
+LARGEST_OF_FOUND = 1 << 20
 #: In the first PRECISE builds, a compiler error removes only the edit at its place. In later builds it also removes
 #: other edits of the same line (see `_built`).
 PRECISE = 3
@@ -66,7 +68,7 @@ def repairs(
         return ""
     source = judged.source.read_text(errors="replace")
     names = [at.body.name for at in dataflow.reached(body)]
-    cases, file = _small(judged.kernel), judged.source.name
+    cases, file = _public(judged.kernel, LARGEST), judged.source.name
     text, macros = edited_source.bracketed(source)
     plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
     if plain is not None and not plain.bad and all(map(partial(_Search(plain).is_right, number=0), cases)):
@@ -135,6 +137,9 @@ def _found(
     tiny = _tiny(judged.kernel, search, wrong, smallest, len(numbered) + 1, drawn)
     cases = [*tiny, *wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
+    larger = [
+        case for case in _public(judged.kernel, LARGEST_OF_FOUND) if _outputs(judged.kernel, case) > LARGEST
+    ]
     found, further = dict[int, Edit](), list[Case]()
     is_tiny = _outputs(judged.kernel, cases[0]) <= TINY
     search.work = 0
@@ -155,8 +160,10 @@ def _found(
         if search.all_right(cases, number):
             further = further or search.by_rightness(drawn())[:MOST_FURTHER]
             # If the function subtracts a maximum, an edit that makes finite numbers infinite hides the mistake.
-            if search.all_right(further, number) and (
-                not subtracts or search.is_finite(large, number) or not search.is_finite(large, 0)
+            if (
+                search.all_right(further, number)
+                and not search.is_wrong(larger, number)
+                and (not subtracts or search.is_finite(large, number) or not search.is_finite(large, 0))
             ):
                 found[edit.line] = edit
     if len(found) > 1 and judged.kernel.oracle.overflowing:
@@ -164,7 +171,7 @@ def _found(
         found = {
             line: edit for line, edit in found.items() if search.is_right(large, numbers[edit], fresh=True)
         } or found
-    return found, len(cases) + len(further)
+    return found, len(cases) + len(further) + len(larger)
 
 
 def _tiny(
@@ -220,6 +227,11 @@ class _Search:
 
     def all_right(self, cases: Sequence[Case], number: int) -> bool:
         return all(self.is_right(case, number, fresh=not k, cpu_s=LIKELY_S) for k, case in enumerate(cases))
+
+    def is_wrong(self, cases: Iterable[Case], number: int) -> bool:
+        """Return True if edit `number` is wrong on one of these cases. A call that ends at its limit proves nothing."""
+        runs = (self.built.call(case, number, fresh=True, cpu_s=LIKELY_S) for case in cases)
+        return any(run is not None and run.call.status == "ok" and not run.is_right for run in runs)
 
     def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
@@ -304,10 +316,13 @@ def _words(edit: Edit, source: str = "") -> str:
     return f"{new} in place of {old}" if new else f"without {old}"
 
 
-def _small(kernel: Kernel) -> list[Case]:
-    """Return the public cases with a small output, the smallest first, but those with a single element last."""
+def _public(kernel: Kernel, largest: int) -> list[Case]:
+    """Return the public cases with at most `largest` output elements.
+
+    The smallest is first, but those with a single element are last.
+    """
     sized = [(_outputs(kernel, case), case) for case in kernel.part.cases if not case.hidden]
-    return [case for size, case in sorted(sized, key=lambda each: (each[0] < 2, each[0])) if size <= LARGEST]
+    return [case for size, case in sorted(sized, key=lambda each: (each[0] < 2, each[0])) if size <= largest]
 
 
 def _outputs(kernel: Kernel, case: Case) -> int:
