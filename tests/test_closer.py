@@ -1065,15 +1065,12 @@ def test_a_pause_of_the_machine_costs_no_edit(paused: str) -> None:
 
     def call_case(*_: Any, **__: Any) -> Any:
         waits = happens("call")
-        return SimpleNamespace(
-            call=SimpleNamespace(status="timeout" if waits else "ok", has_waited=waits), is_right=not waits
-        )
+        call = SimpleNamespace(status="timeout" if waits else "ok", has_waited=waits)
+        return SimpleNamespace(call=call, is_right=not waits)
 
     inputs = type("Drawn", (dict,), {"shape": {"threads": 1}, "starting": lambda *_: "chosen"})({"Q": None})
-    bench = SimpleNamespace(student=student)
-    marker: Any = SimpleNamespace(
-        part=ASSIGNMENT.part("part1"), bench=bench, call=lambda *_, **__: None, call_case=call_case
-    )
+    bench, call = SimpleNamespace(student=student), lambda *_, **__: None
+    marker: Any = SimpleNamespace(part=ASSIGNMENT.part("part1"), bench=bench, call=call, call_case=call_case)
     marker.inputs_of = lambda _: inputs
     with ExitStack() as stack:
         run = explanation.Edited(marker, stack, ()).call(ASSIGNMENT.part("part1").cases[0], 7)

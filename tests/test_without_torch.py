@@ -13,7 +13,7 @@ from grader.assignment.mutations import Mutation, edited
 from grader.core import imports
 from grader.staff.classroom import fingerprints
 from labs.attention import kernels
-from tools import prose
+from tools import prose, public_names
 
 #: Script that makes `import torch` fail. A search still finds torch's folder, because builds use its headers.
 REFUSES_TORCH = """
@@ -254,3 +254,7 @@ def test_each_rule_is_found_once_in_poor_prose_and_never_in_plain_prose() -> Non
     long = "y" * 126
     page = f"{'x' * 125}\n{long}\n| {long} |\n    {long}\n```sh\n{long}\n```\n{long}\n"
     assert [place.line for place in prose.of_markdown("a.md", page)] == [2, 8]
+
+
+def test_no_public_name_is_missing() -> None:
+    assert public_names.missing() == [] and len(public_names.LISTED.read_text().split()) > 700
