@@ -1,8 +1,7 @@
 """Fill the tests' cache before parallel workers start, which would each compile the same headers.
 
-Makes the precompiled headers, and the stand-in for torch (a small library for builds without torch), for each set of
-flags. Run this script from the project's folder: `PYTHONPATH=.:tests python -m headers`. It reports and skips files
-that cannot be made on this machine.
+Makes the precompiled headers and the stand-in for torch for each set of flags, where this machine can. Run it from the
+project's folder: `PYTHONPATH=.:tests python -m headers`.
 """
 
 from functools import partial

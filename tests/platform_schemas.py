@@ -1,7 +1,6 @@
 """Schemas of the results that platforms document, a validator, and a submission that forges such results.
 
-A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas. A key that
-ends in "?" may be absent; no other key is allowed.
+A schema is a type, a set of values, a predicate, `[schema]` (a list), or a mapping; keys that end in "?" may be absent.
 """
 
 import base64

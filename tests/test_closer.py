@@ -715,6 +715,12 @@ def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Pat
         assert rest[-1] == (known.message if headline else "Expected 3, got 4")
 
 
+def test_a_private_vector_is_named() -> None:
+    text = "void kernel(std::vector<float> a, int n) {\n#pragma omp parallel for private(a)\nfor (;;) a[n] = 0;\n}"
+    closer: Any = SimpleNamespace(body=body(text), source=Path("m.cpp"), _counted=str, _row=lambda *of: of[1])
+    assert "firstprivate(a)?" in Closer._with_indices(closer, "m.cpp:3: a[n] = 0;")[0]
+
+
 @pytest.mark.parametrize("clause, note", [("", WHOLE_LOOP), (" for", "the parallel region")])
 def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     text = f"void kernel(float *y, int n) {{\n#pragma omp parallel{clause}\nfor (int i = 0; i < n; i++) y[i] = 0;\n}}"
@@ -1042,10 +1048,10 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     crash = SimpleNamespace(call=SimpleNamespace(status="crash", has_waited=False), is_right=False)
     search.built.call = lambda case, number, fresh, **how: called(case, number) if fresh else crash
     assert search.is_right(wrong[0], 1) is called(wrong[0], 1).is_right and not search.is_right(wrong[0], 1)
-    for status, is_wrong in (("ok", True), ("timeout", False)):
+    for status in ("ok", "timeout"):
         run = SimpleNamespace(call=SimpleNamespace(status=status), is_right=False)
         search.built.call = lambda case, number, run=run, **how: run
-        assert search.is_wrong(wrong, 1) is is_wrong
+        assert search.is_wrong(wrong, 1) is (status == "ok")
     search.built.call = lambda case, number, **how: SimpleNamespace(outputs={"": np.array([1.0, number])})
     assert search.is_finite(wrong[0], 1) and not search.is_finite(wrong[0], cast(int, np.inf))
 
@@ -1053,18 +1059,17 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
 @pytest.mark.parametrize("paused", ["start", "call"])
 def test_a_pause_of_the_machine_costs_no_edit(paused: str) -> None:
     """If a runner does not start in time, or its call waits, the edit is called again in a new runner."""
-    left = [paused]
-
-    def happens(place: str) -> bool:
-        return bool(left) and left[0] == place and bool(left.pop())
+    left = {paused}
 
     def student(*_: Any, **__: Any) -> Any:
-        if happens("start"):
+        if "start" in left:
+            left.clear()
             raise KitError("a runner did not become ready")
         return nullcontext(SimpleNamespace(close=lambda: None))
 
     def call_case(*_: Any, **__: Any) -> Any:
-        waits = happens("call")
+        waits = "call" in left
+        left.clear()
         call = SimpleNamespace(status="timeout" if waits else "ok", has_waited=waits)
         return SimpleNamespace(call=call, is_right=not waits)
 
@@ -1175,6 +1180,7 @@ def test_no_edit_hides_a_mistake() -> None:
      "after it add `for (int c = 0; c < d; c++) o[c] *= t;` | this statement after the loop of line 6"),
     ("t = 0;\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) {\nt += p[j];\n}\n}",
      "this line at the start of the loop of line 7"),
+    ("#pragma omp parallel num_threads(4)\n{ s = 1; }", "omp_get_max_threads() in place of 4"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
@@ -1201,6 +1207,12 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
     with patch.object(repair, "MOST_BUILDS", 2):
         assert repair._built(judged, second, source, found) is not None
     assert texts == [edited_source.combined(source, "kernel", found, without) for without in ((), found[1:2])]
+    # An error at a use of an `auto` removes the edits in its declaration.
+    source = source.replace("int a", "auto a").replace(";\n}", ";\nf(a);\nint c = N;\n}")
+    found = sorted(edits.candidates(source, ["kernel"]), key=lambda each: each.places)
+    second.edited = lambda _, text: SimpleNamespace(bad=[] if "auto a = N + d;" in text else [(4, 3)])
+    with patch.object(repair, "MOST_BUILDS", 3):
+        assert repair._built(judged, second, source, found) is not None
 
 
 def test_a_function_that_changes_only_a_copy_is_found() -> None:
@@ -1242,10 +1254,8 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
     words = {each.words for each in edits.candidates(source, ["kernel"])}
     assert "after line 3 add `s = Tile(N, (N + 1));`" in words
     # The last piece is limited; a loop ends at a number that only another loop sets.
-    source = (
-        "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++) {\nt.n = N - i;\nif (hi > N) break;\n}\n"
-    )
-    source += "for (int k = 0; k < N; k++)\nfor (int j = 0; j < t.n; j++) o[j] = k;\n}"
+    source = "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++) {\nt.n = N - i;\nif (hi > N) break;\n}\nfor ("
+    source += "int k = 0; k < N; k++)\nfor (int j = 0; j < t.n; j++) o[j] = k;\n}"
     assert "hi = N" in {each.new for each in edits.candidates(source, ["kernel"])}
     found = landmarks.function(source, "kernel").set_in_other_loops(7)
     assert [(place.line, name) for place, name in found] == [(3, "t.n")]

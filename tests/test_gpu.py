@@ -2,7 +2,6 @@
 
 They are skipped on a machine without a GPU. An attack is code that is appended to a right file. It redefines `product`,
 which stays right in single calls. A line "#### name: result" before the code names the required result of a timed call:
-
     ok           the attack gains nothing
     wrong        outputs differ from the reference's, or inputs were changed
     ended        the runner is killed

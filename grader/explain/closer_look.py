@@ -752,13 +752,17 @@ class Closer:
         body = self.body
         if body is None:
             return [places]
-        lengths = [
-            self._row(place, f"the length of {array}")
-            for line in ([] if of_value else named[:2])
-            for array in dict.fromkeys(re.findall(r"\b(\w+)\s*\[", body.code[line - 1]))
-            for place in body.find(rf"\b(?:float|double|int)\b[^;()=]*\b{array}\s*\[")[:1]
-            if place.line not in named
-        ]
+        lengths = []
+        lines_of_arrays = [] if of_value else named[:2]
+        for array in dict.fromkeys(
+            re.findall(r"\b(\w+)\s*\[", "\n".join(body.code[n - 1] for n in lines_of_arrays))
+        ):
+            sized = body.find(rf"\b(?:float|double|int)\b[^;()=]*\b{array}\s*\[")[:1]
+            # A private vector is empty, and a private pointer has no value.
+            private = [] if sized else body.find(rf"\bomp\b.*\bprivate\s*\([^()]*\b{array}\b")
+            note = f"each thread gets a new {array}, empty or without a value: firstprivate({array})?"
+            lengths += [self._row(place, note) for place in private]
+            lengths += [self._row(at, f"the length of {array}") for at in sized if at.line not in named]
         places = "\n".join([places, *dict.fromkeys(lengths)])
         # Use at most two of the named lines: the access, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]

@@ -42,6 +42,7 @@ ABOVE, BELOW = 12, 3
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
 #: Limits on the further inputs for found edits: inputs proposed, inputs called, and output elements of each input.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
+_AUTO = re.compile(r"\bauto\s*[&*]*\s*(\w+)\s*=")
 _SUBTRACTS = re.compile(r"[eE]xp\w*\s*\([^;()]*(?:\([^()]*\)[^;()]*)*-")
 
 
@@ -266,7 +267,8 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
 
     A compiler error removes edits from the next build. In the first PRECISE builds, an error removes the edit at its
     place. In later builds, or if no edit is at that place, it removes the edits of its line that add a statement. The
-    next error of this line removes all other edits of the line.
+    next error of this line removes all other edits of the line. If an error remains at a line without edits, those in
+    the declarations of the `auto` variables on this line are removed.
     """
     bad, lines = set[Edit](), set[int]()
     for k in range(MOST_BUILDS):
@@ -290,6 +292,12 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
                 lines.add(line)
             else:
                 bad |= on_line
+        if len(bad) == before:
+            # An edit in the declaration of an `auto` changes its type, and the error is at a use of the variable.
+            rows = source.splitlines()
+            used = {name for _, line in places for name in re.findall(r"\w+", rows[line - 2])}
+            of_auto = {n for n, row in enumerate(rows, 1) if used & set(_AUTO.findall(row))}
+            bad |= {edit for edit in tried if of_auto & set(edit.lines(source))}
         if len(bad) == before:
             return None
     return None

@@ -52,8 +52,12 @@ MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
 #: it has, and how deep loops are nested.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
-#: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array.
-_FIXED = re.compile(r"#|\bconstexpr\b[^;]*$|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
+#: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array. Only the number of
+#: `num_threads` in a pragma can be edited.
+_FIXED = re.compile(
+    r"#(?!.*\bnum_threads\s*\(\s*\d*$)|\bconstexpr\b[^;]*$"
+    r"|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$"
+)
 #: The head of a `for` up to the end of its condition. Group 1 is the condition.
 _CONDITION = re.compile(r"\bfor\s*\([^;{}]*;\s*([^;{}]*?)\s*(?=;)")
 #: A declaration with a first value. Groups: type, name, first value.
@@ -153,6 +157,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             row_lengths,
             _resets,
             _made_anew,
+            _all_threads,
             _clipped,
             _statements,
             _moves,
@@ -417,6 +422,13 @@ def _made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                         0.95,
                         Edit(line, "", new, (place,), words, line_of(code, one.start(1)), "its first value"),
                     )
+
+
+def _all_threads(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that start all threads in place of a fixed number, for which other lines do not allow."""
+    new = "omp_get_max_threads()"
+    for one in re.compile(r"\bnum_threads\s*\(\s*(\d+)\s*\)").finditer(code, begin, end):
+        yield ranked_edit(code, 0.7, one.start(1), one[1], new, wrapped(one.span(1), f"(@ ? {new} : "))
 
 
 def _clipped(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -1,7 +1,6 @@
 """A worker with a fake evaluator, which obeys comments ("directives") in the submission and takes almost no time.
 
 Directives, one per line:
-
     // wrong, slow       the verdict; "slow" only of parts that have a time
     // sleep S           sleep for S seconds
     // bulk N            N cases in each part
@@ -12,7 +11,6 @@ Directives, one per line:
     // nest N            make N nested folders in the worker's scratch folder
     // die, unfit N      end the process, or report an unfit machine, the first N times
     // fell N            kill this process's parent, the dask worker, the first N times
-
 The folder $ACTING_STATE has a log of the finished evaluations.
 """
 

@@ -49,8 +49,8 @@ def test_an_honest_kernel_passes_by_its_time_ratio_alone(style: Style, path: Pat
 def test_reference_parts_differ_in_time_like_published_ones(zygote: Zygote) -> None:
     """The parts of the reference have the same order of speed as the parts of honest files.
 
-    In honest files on one thread, part 2 took 0.68 to 0.91 of part 1's time, and part 3 took 1.1 to 1.5. Other work on
-    a machine only adds time. So the test compares the fastest calls, and repeats until their ratios are right.
+    In honest files on one thread, part 2 took 0.68 to 0.91 of part 1's time, part 3 took 1.1 to 1.5. The test compares
+    the fastest calls, because other work only adds time, and repeats until their ratios are right.
     """
     shape = {**ASSIGNMENT.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)
