@@ -1,6 +1,7 @@
 """Prints hard-to-read sentences of comments, docstrings and Markdown pages, found by simple rules.
 
-Exit codes: 0 without a finding, else 1.
+Exit codes: 0 without a finding, else 1. With `--messages` it prints a catalogue in place of findings: all texts of the
+kit of at least six words that are neither docstrings nor comments, with {names} for inserted values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: Folders of the checkout with generated files, which are not searched.
 OTHERS = ("build", "dist", "out", "study")
-MOST_WORDS, MOST_COLUMNS = 25, 125
+MOST_WORDS, MOST_COLUMNS, LEAST_WORDS = 25, 125, 6
+#: Two words of prose: a text without them is code, a pattern or a format.
+PLAIN_WORDS = re.compile(r"[a-z]{3} [a-z]{2}")
 OPENINGS = ("What", "Whether", "Which", "How", "Why", "Where", "That")
 #: Patterns by the name of their rule, searched for in comments and docstrings.
 WORDS = {
@@ -107,7 +110,35 @@ def places() -> list[Place]:
     return found
 
 
+def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line number and text of each string of at least LEAST_WORDS words, without docstrings and inner strings."""
+    left_out = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            left_out |= {id(part) for part in node.values}
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else f"{{{ast.unparse(part.value)}}}"
+                for part in node.values
+                if isinstance(part, (ast.Constant, ast.FormattedValue))
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            text = node.value
+        if len(text.split()) >= LEAST_WORDS and PLAIN_WORDS.search(text):
+            yield node.lineno, " ".join(text.split())
+
+
+def print_messages() -> None:
+    for folder in ("grader", "labs", "textgen"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for line, text in messages(ast.parse(path.read_text(encoding="utf-8"))):
+                print(f"{path.relative_to(ROOT)}:{line}: {text}")
+
+
 def main() -> int:
+    if "--messages" in sys.argv[1:]:
+        print_messages()
+        return 0
     found = places()
     for place in found:
         print(f"{place.file}:{place.line}: {place.rule}: {place.text[:110]}")
