@@ -927,7 +927,7 @@ class Closer:
         """Return the lines of the function that declare a number that hides an outer one of the same name."""
         code = "\n".join(body.code)
         begin, end = (len("\n".join(body.code[: line - 1])) for line in (body.first, body.last + 1))
-        found = scopes.hiding(code, begin, end, list(scopes.declared_names(code)))
+        found = scopes.hiding(code, begin, end, scopes.declared_names(code))
         return [
             clues.Shown(body.place(scopes.line_of(code, span[0])), f"declares {words}")
             for _, span, _, words in found

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 #: Tokens that open a comment or a literal. Names and numbers are matched, too: otherwise a ' between digits would look
 #: like the start of a character literal. Each alternative matches in linear time, without backtracking.
@@ -58,6 +59,7 @@ def without_comments(source: str) -> str:
     return _code(source, None)
 
 
+@lru_cache(maxsize=4)
 def blanked(source: str, language: re.Pattern[str] = CPP) -> str:
     """Return the source with comments and literals overwritten by spaces. All other characters keep their offsets."""
     kept, start = [], 0
@@ -177,7 +179,8 @@ class Definition:
     end: int
 
 
-def definitions(code: str) -> list[Definition]:
+@lru_cache(maxsize=4)
+def definitions(code: str) -> tuple[Definition, ...]:
     """Return the functions that C++ code defines, in its order. Comments and literals must have been removed.
 
     A function whose brace is never closed is left out. `#if` and `#else` that both open a brace can have this effect.
@@ -203,7 +206,7 @@ def definitions(code: str) -> list[Definition]:
             opens, body, brackets = blocks.pop()
             if opens is not None:
                 found.append(Definition(*opens, body, match.start()))
-    return sorted(found, key=lambda one: one.start)
+    return tuple(sorted(found, key=lambda one: one.start))
 
 
 def definition(code: str, name: str) -> Definition | None:

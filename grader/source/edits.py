@@ -138,7 +138,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     code = blanked(source)
     functions = definitions(code)
     called = {each.name for each in functions}
-    known = [each for each in islice(declared_names(code), MOST_KNOWN) if each.name not in called]
+    known = [each for each in declared_names(code)[:MOST_KNOWN] if each.name not in called]
     spans = [
         (each.start, each.end)
         for each in functions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from grader.source.landmarks import closed
@@ -60,8 +61,16 @@ class Statement:
     """True for the body of a loop without braces: no statement can be added before it."""
 
 
-def declared_names(code: str) -> Iterator[Name]:
-    """Yield the variables that a text declares, each with the span in which it is in scope."""
+@lru_cache(maxsize=4)
+def declared_names(code: str) -> tuple[Name, ...]:
+    """Return the variables that a text declares, each with the span in which it is in scope.
+
+    All parts of a file ask for the same text, so the last texts' names are kept.
+    """
+    return tuple(_declared_names(code))
+
+
+def _declared_names(code: str) -> Iterator[Name]:
     ends = _blocks(code)
     for one in _OBJECTS.finditer(code):
         for word in WORD.finditer(code, one.start(2), one.end(2)):
@@ -276,7 +285,7 @@ def whole_loops(code: str, begin: int, end: int) -> list[int]:
 
     A loop that depends on the thread's number, or sets an element chosen by it, is left out.
     """
-    known, found = list(declared_names(code)), list[int]()
+    known, found = declared_names(code), list[int]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         at, last = pragma.end(), statement_end(code, pragma.end())
         region = code[at:last]
@@ -309,7 +318,7 @@ def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
 
     These numbers are declared before the region, and set in it.
     """
-    known, found = list(declared_names(code)), dict[int, list[str]]()
+    known, found = declared_names(code), dict[int, list[str]]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         last = statement_end(code, pragma.end())
         own = {word for one in _OWN_CLAUSE.finditer(pragma[1]) for word in WORD.findall(one[1] or one[2])}
