@@ -135,23 +135,33 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
     # Each set holds the submissions with one output. Submissions in two sets agree on both outputs, so they form a
     # group, too.
-    of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
-    for members in sharing:
-        for member in members:
-            of_member[member].append(members)
+    of_member = _by_member(sharing)
     sharing |= {
         both for sets in of_member.values() for a, b in combinations(sets, 2) if len(both := a & b) > 1
     }
+    outputs: dict[str, list[tuple[str, set[str]]]] = defaultdict(list)
+    for (case, _), names in owners.items():
+        for name in names:
+            outputs[name].append((case, names))
     agreed = {
-        members: tuple(sorted({case for (case, _), names in owners.items() if members <= names}))
+        members: tuple(sorted({case for case, names in outputs[min(members)] if members <= names}))
         for members in sharing
     }
     agreed = {members: cases for members, cases in agreed.items() if len(cases) >= LEAST_CASES}
+    of_member = _by_member(agreed)
     return [
         Group(part, tuple(sorted(members)), cases, hidden, words[min(members)])
         for members, cases in agreed.items()
-        if not any(members < other and cases == agreed[other] for other in agreed)
+        if not any(members < other and cases == agreed[other] for other in of_member[min(members)])
     ]
+
+
+def _by_member(sets: Iterable[frozenset[str]]) -> dict[str, list[frozenset[str]]]:
+    found: dict[str, list[frozenset[str]]] = defaultdict(list)
+    for members in sets:
+        for member in members:
+            found[member].append(members)
+    return found
 
 
 FOLDER = Path(__file__).parent
