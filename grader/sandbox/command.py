@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import selectors
 import shutil
 import signal
@@ -26,6 +25,14 @@ from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 PATIENCE, LEAST_PATIENCE_S = 8, 60.0
 """Limit on wall time: this multiple of the limit on processor time, at least 60 s, because cores may be busy."""
 CHECK_S = 1.0
+#: Start of a command line: a shell that limits core files, files (in 512 bytes) and memory (in KiB; 0: no limit), then
+#: becomes the command. macOS cannot limit memory. A `preexec_fn` would fork the judge: 40 ms of CPU time with torch.
+_LIMITED = (
+    "/bin/sh",
+    "-c",
+    '{ ulimit -c 0; ulimit -f "$1"; test "$2" = 0 || ulimit -v "$2"; } 2>/dev/null; shift 2; exec "$@"',
+    "sh",
+)
 
 
 def patience_s(cpu_s: float) -> float:
@@ -85,16 +92,12 @@ def run_limited(
     """
     limit_of_time = timeout_s if isinstance(timeout_s, TimeLimit) else TimeLimit(timeout_s)
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-        # macOS refuses RLIMIT_AS: memory is not limited there.
-        if memory_bytes is not None:
-            with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-
     line, entered = list(command), None
-    if sandbox.locks:
+    if not sandbox.locks:
+        if shutil.which(cwd / command[0] if "/" in command[0] else command[0]) is None:
+            raise FileNotFoundError(command[0])
+        line = [*_LIMITED, str(file_bytes // 512), str((memory_bytes or 0) // 1024), *command]
+    else:
         entered = _Entered()
         limits = Limits(memory_bytes, file_bytes, cpu_s=int(limit_of_time.cpu_s) + 60)
         line = _sandboxed(line, cwd, sandbox, limits, read, system, uid, entered.write_fd)
@@ -108,8 +111,6 @@ def run_limited(
         stderr=subprocess.STDOUT,
         start_new_session=True,
         pass_fds=[entered.write_fd] if entered else [],
-        # A sandboxed command sets its own limits, which leaves less work between the judge's fork and exec.
-        preexec_fn=None if entered else limit,
     )
     assert process.stdout is not None
     try:
