@@ -246,6 +246,10 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return f"no loop here runs to {own}", loops[:1]
     if kind == "cleared":
         return "set to zero", body.cleared(_workspaces(at, part))
+    if kind == "cleared_in":
+        rows = body.cleared(_workspaces(at, part))
+        heads = {place: None for row in rows for place in body.enclosing(row.line)[-1:] if place not in rows}
+        return "how far it is set to zero", [*heads]
     if kind == "into":
         return f"a sum over {what}", body.summed_from(_given(at, part, what))
     return "", []

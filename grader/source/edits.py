@@ -639,7 +639,8 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
             inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
             words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
             # If the statement uses constants that the loop declares, copy their declarations, too.
-            declared = [_constant(code, name, body, at) for name in words & inside] if not level else [""]
+            needed = sorted(words & inside)
+            declared = [_constant(code, name, body, at) for name in needed] if not level else [""]
             declared = [text if len(inside & set(WORD.findall(text))) == 1 else "" for text in declared]
             for copied in (inner, [code[outer:body], *inner]):
                 if (copied is inner and words & (own | inside)) or (words & inside and not all(declared)):
@@ -647,6 +648,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                 copy = " ".join(f"{' '.join(copied)} {{ {' '.join(declared)} {code[at:last]} }}".split())
                 text = f" if (@) {{ {copy} }} "
                 how = "this statement" if "\n" in code[at:last] else "this line"
+                how += f" and the declaration of {' and '.join(needed)}" if any(declared) else ""
                 how += " in a loop of its own" if copied else ""
                 # If this loop is another loop's body without braces, add braces. `mark` sorts the closing ones.
                 depth = sum(one[1] <= outer < one[2] for one in loops)
@@ -664,7 +666,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                         code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown
                     )
                     other = acts_on if acts_on != edit.line else 0
-                    yield rank, replace(edit, is_weak=is_weak, declared=other, note="in this statement")
+                    yield rank, replace(edit, is_weak=is_weak, declared=other, note="the same statement")
 
 
 def _constant(code: str, name: str, begin: int, end: int) -> str:
@@ -834,7 +836,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             words = f"{sum_} {new} {size} in place of {one[0]}"
             yield ranked_edit(code, 0.7, one.start(), one[0], new, [place], words)
     # A loop over tiles that stops before an incomplete tile: `i + T <= N` in place of `i < N`.
-    for one in re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*(?=;)").finditer(code, begin, end):
+    for one in re.compile(r";\s*(\w+)\s*\+\s*[A-Za-z_]\w*\s*<=?\s*(\w+)\s*(?=;)").finditer(code, begin, end):
         shown, new = one[0].strip("; "), f"{one[1]} < {one[2]}"
         places = [insertion(one.start(1), f"(@) ? {new} : ")]
         yield ranked_edit(code, 0.9, one.start(1), shown, new, places)

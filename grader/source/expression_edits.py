@@ -369,6 +369,20 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
     for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
         yield ranked_edit(code, 1.9, copy.start(1), copy[1], f"1.0f / {copy[1]}")
+    # Multiply an index by a factor of other indices that is no loop's end, such as the stride.
+    bounds = set(re.findall(r"<=?\s*([A-Za-z_]\w*)\s*[;&]", code[begin:end]))
+    scaled = dict.fromkeys(re.findall(r"[\w)]\s*\*\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])", code[begin:end]))
+    for index in re.compile(r"(?<=\w)\[\s*([A-Za-z_]\w*)\s*\]").finditer(code, begin, end) if scaled else ():
+        scope = in_scope(known, index.start())
+        for factor in [one for one in scaled if one not in bounds and is_whole(scope.get(one, ""))][:4]:
+            place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
+            yield ranked_edit(code, 1.9, index.start(1), index[1], f"{index[1]} * {factor}", [place])
+    # Store an exponential that is only added up: `sum += x[j] = exp(x[j])`.
+    for lone in re.compile(rf"\+=\s*({_EXP.pattern}\s*(\w+\[[^][]*\])\s*\))(?=\s*;)").finditer(
+        code, begin, end
+    ):
+        place = insertion(lone.start(1), f"(@ ? {lone[2]} : gpt149_kept) = ")
+        yield ranked_edit(code, 1.4, lone.start(1), lone[1], f"{lone[2]} = {lone[1]}", [place])
     # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
     names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)

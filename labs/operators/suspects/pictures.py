@@ -207,7 +207,22 @@ def _by(
     return lambda s: None if (t := wrong_taps(s)) is None else use(s, t)
 
 
-for _number, (_code, _words, _wrong) in enumerate(TAPS):
+def _of_one_axis(wrong: Callable[[Situation], Taps | None], axis: str) -> Callable[[Situation], Taps | None]:
+    """Return a function that returns the taps of a mistake in the rows alone, or in the columns alone."""
+
+    def taps(s: Situation) -> Taps | None:
+        t, usual = wrong(s), arithmetic.usual_taps(s.sizes)
+        return t and (Taps(t.rows, usual.columns) if axis == "rows" else Taps(usual.rows, t.columns))
+
+    return taps
+
+
+_OF_ONE_AXIS = [
+    (code, f"In the {axis} only: {words.replace(' (columns likewise)', '')}", _of_one_axis(wrong, axis))
+    for axis in ("rows", "columns")
+    for code, words, wrong in TAPS
+]
+for _number, (_code, _words, _wrong) in enumerate((*TAPS, *_OF_ONE_AXIS)):
     _row = (f"taps{_number}", _code, _words)
     CONV2D.gives_each((*_row, _by(_wrong, lambda s, t: _with_bias(s, _conv(s, t)))))
     CONV2D_BACKWARD.adds_each("dW", (*_row, _by(_wrong, lambda s, t: _filters(s, t=t))))
