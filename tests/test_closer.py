@@ -1164,7 +1164,7 @@ def test_no_edit_hides_a_mistake() -> None:
      "N * sizeof(float) in | without + 1e-6f | brackets of `(s + *p) / t`"),
     ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
     ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
-     "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),
+     "all of L to -INFINITY | this line and the declaration of q in a loop of its own after the loop of line 6"),
     ("float *m = (float *)malloc(4 * N);\nfloat *w = new float[N];\nfor (int i = 0; i < N; i += d) {\n"
      "float s = 0;\nm[i] += s += *p;\ns += i + d == N;\nw[i] += exp(w[i] - s);\n}",
      "all of m to 0 | all of w to 0 | with the outer s: line 8 declares | i + d >= N in place of i + d == N"),
@@ -1180,7 +1180,8 @@ def test_no_edit_hides_a_mistake() -> None:
      "after it add `for (int c = 0; c < d; c++) o[c] *= t;` | this statement after the loop of line 6"),
     ("t = 0;\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) {\nt += p[j];\n}\n}",
      "this line at the start of the loop of line 7"),
-    ("#pragma omp parallel num_threads(4)\n{ s = 1; }", "omp_get_max_threads() in place of 4"),
+    ("#pragma omp parallel num_threads(4)\n{ s = 1; }\nint w = 2;\nfor (int i = 0; i < N; i++) o[i] = p[i * w];\n"
+     "t += exp(o[1]);", "omp_get_max_threads() in place of 4 | i * w in place of i | o[1] = exp(o[1]) in place of"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, some
 
 #: Text of each recipe, by the second word of its heading: changed lines of files, and lines "$ ..." with commands.
 RECIPES = {
@@ -30,9 +30,7 @@ def change(kit: Path, path: str, lines: str) -> None:
     (kit / path).write_text(text.replace(old, new) if old else new)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.full] * (name != "sandbox")) for name in RECIPES]
-)
+@pytest.mark.parametrize("name", some(sorted(RECIPES, key="sandbox".__ne__), len(RECIPES)))
 def test_a_recipe_works_and_its_commands_notice_a_missing_part(name: str, tmp_path: Path) -> None:
     omitted = shutil.ignore_patterns(".*", "__pycache__", "build", "benchmarks")
     kit = shutil.copytree(ROOT, tmp_path / "kit", ignore=omitted)

@@ -36,9 +36,8 @@ ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
-#: Folder of secret files. The threats' sources contain its path, which is the same in each run, so that their objects
-#: are found in the build cache. Names of files that threats write in public folders are derived from this path, so that
-#: they differ between checkouts and tiers.
+#: Folder of secret files. The threats' sources contain its path, which stays the same, so that their objects are cached.
+#: Names of files in public folders are derived from it, so that they differ between checkouts and tiers.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 
 
@@ -71,12 +70,11 @@ def cases() -> Iterator[ParameterSet]:
     """Yield (sandbox, submission, True for the profiler's table) for the threats that are tested in each tier.
 
     Every submission is tested with the table, which needs a runner with torch. In the strongest tier and in D, those
-    that do not attack such a runner are also tested without. All but one have a fast test in each of these tiers.
+    that do not attack such a runner are also tested without. All but one, which is slow, have a fast test there.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
-            # pybind11 needs all of torch's headers, which take most of a minute to compile.
             needs = [needs_python_h, pytest.mark.full] if "py::list" in submission.text else []
             # Attacks on file descriptors and on Python need a runner with torch.
             meets_table = submission.first.row in ("A2", "B1", "C1")
@@ -91,8 +89,7 @@ def test_every_threat_ends_in_its_verdict_or_flag(
     box: sandbox.Sandbox, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
 ) -> None:
     zygote, named, tier = confinements.zygote(box), confinements.named(box), box.tier
-    processes, started_s = descendants(os.getpid()), time.process_time()
-    wall_s = time.monotonic()
+    processes, started_s, wall_s = descendants(os.getpid()), time.process_time(), time.monotonic()
     result = judge(submission, tmp_path, named, zygote, sandbox=box, table=table)
     wall_s = time.monotonic() - wall_s
     assert submission.first.wall_s == 0.0 or wall_s < submission.first.wall_s
@@ -109,7 +106,7 @@ def test_every_threat_ends_in_its_verdict_or_flag(
     assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
     # In tier D a kernel may write to folders that every user may write to.
     assert not files or tier == "D"
-    beside = {Path(name).parts[0] for name in submission.first.files}
+    beside = (Path(name).parts[0] for name in submission.first.files)
     assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *beside}
 
 
