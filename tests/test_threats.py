@@ -34,9 +34,8 @@ HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style"
 #: Tiers for all threats: the strongest, and the strongest without namespaces. The others test only CONFINED.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
-#: Limit on the judge's own processor time for one file: over ten times the usual time.
-JUDGE_CPU_S = 60.0
-#: Folder of secret files. The threats' sources contain its path, which stays the same, so that their objects are cached.
+JUDGE_CPU_S = 60.0  # limit on the judge's own processor time for one file: over ten times the usual time
+#: Folder of secret files. The threats' sources contain its path, always the same, so that their objects are cached.
 #: Names of files in public folders are derived from it, so that they differ between checkouts and tiers.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 

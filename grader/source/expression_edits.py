@@ -369,7 +369,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
     for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
         yield ranked_edit(code, 1.9, copy.start(1), copy[1], f"1.0f / {copy[1]}")
-    # Multiply an index by a factor of other indices that is no loop's end, such as the stride.
+    # Multiply an index by a factor of other indices, such as the stride. Sizes that end a loop are left out.
     bounds = set(re.findall(r"<=?\s*([A-Za-z_]\w*)\s*[;&]", code[begin:end]))
     scaled = dict.fromkeys(re.findall(r"[\w)]\s*\*\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])", code[begin:end]))
     for index in re.compile(r"(?<=\w)\[\s*([A-Za-z_]\w*)\s*\]").finditer(code, begin, end) if scaled else ():
