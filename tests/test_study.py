@@ -358,7 +358,7 @@ def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytes
     standalone.build_program(write(tmp_path, small), race.KIT)
     heard = create_autospec(Compilers.run, side_effect=Compilers.run)
     monkeypatch.setattr(Compilers, "run", heard)
-    standalone.build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
+    standalone.build_program(write(tmp_path, f"{small}// {random.SystemRandom().random()}\n"), race.KIT)
     made = [("module.cpp" in call.args[1], "-c" in call.args[1]) for call in heard.mock_calls]
     assert made == [(True, True), (False, False)]
 
