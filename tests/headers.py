@@ -22,7 +22,6 @@ def prepare_for_races() -> None:
 
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
-    # Make the headers that most tests need first.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         try:
             make()

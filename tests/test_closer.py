@@ -1181,7 +1181,9 @@ def test_no_edit_hides_a_mistake() -> None:
     ("t = 0;\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) {\nt += p[j];\n}\n}",
      "this line at the start of the loop of line 7"),
     ("#pragma omp parallel num_threads(4)\n{ s = 1; }\nint w = 2;\nfor (int i = 0; i < N; i++) o[i] = p[i * w];\n"
-     "t += exp(o[1]);", "omp_get_max_threads() in place of 4 | i * w in place of i | o[1] = exp(o[1]) in place of"),
+     "t += exp(o[1]);\nint a = std::min(w, N), b = std::min(w, d);\nif (a == w) s = 1 / (s + t);\nw = N + d * w;\n"
+     "for (;t;) {\nif (N % w == 0) { t += s; s = 0; }\n}", "omp_get_max_threads() in place of 4 | i * w in |"
+     " o[1] = exp(o[1]) in | with `&& b == w` | t in place of (s + t) | N * w + d in | the loop of line 13 add `t +="),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
@@ -1286,7 +1288,7 @@ def test_all_edits_are_in_one_text_and_macros_without_brackets_get_them() -> Non
     later = EDITED.replace("torch::Tensor kernel", "#include <limits>\ntorch::Tensor kernel")
     text = edited_source.combined(later, "kernel", edits.candidates(later, ["kernel", "rows"]))
     assert 0 < text.index(f"static int {edited_source.CHOSEN}") < text.index(f"{edited_source.CHOSEN} ==")
-    assert edited_source.bracketed(EDITED) == (EDITED, [])
+    assert edited_source.bracketed(EDITED, ["AT"]) == (EDITED, [])
     macro = "#define M(a, b) ((a) < (b) ? (a) : (b))\n"
-    text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macro}")
+    text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macro}", ["AT"])
     assert lines == [1] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")

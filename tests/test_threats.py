@@ -27,7 +27,6 @@ from grader.staff import selftest
 from labs.attention import kernels
 from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
-#: Folders in which a kernel may try to leave files.
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}

@@ -483,8 +483,11 @@ class Closer:
                 "multiplied by 0?"
             )
         if right := self._right_outputs():
-            others = " and ".join(sorted(self.kernel.wrong_outputs))
-            added.append(f"right on all inputs: {' and '.join(right)}; look at {others}")
+            names, others = (
+                " and ".join(name or "the returned tensor" for name in outputs)
+                for outputs in (right, sorted(self.kernel.wrong_outputs))
+            )
+            added.append(f"right on all inputs: {names}; look at {others}")
         ended = [text if text.endswith("?") else f"{text}." for text in added if text]
         lead = " ".join(f"{text[:1].upper()}{text[1:]}" for text in ended)
         if dissected and message.startswith("NaN"):

@@ -135,19 +135,20 @@ def macros(source: str) -> list[tuple[str, int]]:
     return [(macro[1], line_of(code, macro.start(1))) for macro in MACRO.finditer(code)]
 
 
-def bracketed(source: str) -> tuple[str, list[int]]:
-    """Return (source with brackets around its macros' texts and parameters, numbers of the changed lines)."""
+def bracketed(source: str, used: Collection[str]) -> tuple[str, list[int]]:
+    """Return (source with brackets around texts and parameters of the macros `used`, numbers of the changed lines)."""
     code, text, lines = blanked(source), source, list[int]()
     for macro in reversed(list(MACRO.finditer(code))):
         parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()
-        if not parameters or re.search(r"[;{#]", body):
+        if macro[1] not in used or not parameters or re.search(r"[;{#]", body):
             continue
         new = re.sub(
             rf"(?<![\w(])(?:{'|'.join(parameters)})\b|(?<=\()(?:{'|'.join(parameters)})\b(?!\))",
             r"(\g<0>)",
             body,
         )
-        if not body.startswith("(") or closed(body, 1, "()") < len(body):
+        is_whole = body.startswith("(") and closed(body, 1, "()") == len(body)
+        if not is_whole and not re.fullmatch(r"\w+\s*\[[^][]*\]", body):
             new = f"({new})"
         if new != body:
             text = f"{text[: macro.start(3)]} {new}{text[macro.end(3) :]}"

@@ -441,6 +441,15 @@ def _clipped(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that remove statements, exchange `=` and `+=`, or undo a shadowing declaration."""
+    # A sum that is added up whenever a block is full: add the last, incomplete block after the loop.
+    full = re.compile(r"\bif\s*\([^;{}]*\)\s*\{\s*([\w.]+\s*\+=\s*(\w+)\s*;)(?=[^{}]*\b\2\s*=\s*0)")
+    for block in full.finditer(code, begin, end):
+        around = [loop for loop in _outer_loops(code, begin, end) if loop[1] <= block.start() < loop[2]]
+        for at, _, last in around[-1:]:
+            words = f"after the loop of line {line_of(code, at)} add `{block[1]}`"
+            yield ranked_edit(
+                code, 0.7, block.start(1), block[1], "", [insertion(last, f" if (@) {block[1]} ")], words
+            )
     statements = simple_statements(code, begin, end)
     for one in statements:
         at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
@@ -883,6 +892,17 @@ def _missing_conditions(
     ifs = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
     shared, done = {at for nest in _collapsed(code, begin, end) for at, _ in nest}, set[tuple[int, str]]()
     loops = [one.span(1) for one in _CONDITION.finditer(code, begin, end) if one.start() not in shared]
+    for at, last in ifs:
+        # The other sizes of a tile, in a condition such as `rows == T && columns == T`.
+        terms = _operands(code[at:last])
+        full = re.fullmatch(r"\s*\w+\s*==\s*([A-Za-z_]\w*)\s*", terms[0]) if terms else None
+        if full and "||" not in terms:
+            cut = re.findall(rf"\b(\w+)\s*=\s*(?:std::)?min\s*\([^;]*?\b{full[1]}\b", code[begin:at])
+            for name in dict.fromkeys(cut):
+                if name in in_scope(known, at) and name not in WORD.findall(code[at:last]):
+                    new = f"{name} == {full[1]}"
+                    places = [insertion(at, "("), insertion(last, f") && (!(@) || {new})")]
+                    yield ranked_edit(code, 0.7, at, "", new, places, f"with `&& {new}`")
     for at, last in [*ifs, *loops[:MOST_LOOPS]]:
         own, spans = _operands(code[at:last]), ifs if (at, last) in ifs else loops[:MOST_LOOPS]
         scope = in_scope(known, at).keys()

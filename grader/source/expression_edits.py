@@ -334,7 +334,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
     # Negate a difference: `exp(old - new)` in place of `exp(new - old)`.
-    value = r"\s*([\w.]+(?:\[[^][]*\])?)\s*"
+    value = r"\s*((?:\((?:float|double)\)\s*)?[\w.]+(?:\[[^][]*\])?)\s*"
     for call in re.compile(rf"{_EXP.pattern}{value}-{value}(?=\))").finditer(code, begin, end):
         places = wrapped((call.start(1), call.end()), "(@ ? -1.0f : 1.0f) * (")
         old, new = f"{call[1]} - {call[2]}", f"{call[2]} - {call[1]}"
@@ -377,6 +377,23 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         for factor in [one for one in scaled if one not in bounds and is_whole(scope.get(one, ""))][:4]:
             place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
             yield ranked_edit(code, 1.9, index.start(1), index[1], f"{index[1]} * {factor}", [place])
+    # Multiply the other index by the factor: `oh * stride + kh` in place of `oh + kh * stride`.
+    for index in re.compile(
+        r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b"
+    ).finditer(code, begin, end):
+        scope = in_scope(known, index.start())
+        if all(is_whole(scope.get(name, "")) for name in index.groups()):
+            new = f"{index[1]} * {index[3]} + {index[2]}"
+            place = (*index.span(), f"(@ ? {new} : {index[0]})")
+            yield ranked_edit(code, 1.2, index.start(), index[0], new, [place])
+    # Divide by another number than a sum in brackets.
+    for sum_ in re.compile(r"/\s*(\(\s*[\w.]+(?:\[[^][]*\])?\s*\+\s*[\w.]+(?:\[[^][]*\])?\s*\))").finditer(
+        code, begin, end
+    ):
+        kinds = in_scope(known, sum_.start()).items()
+        for name in [name for name, kind in kinds if kind.endswith(("float", "double"))][:6]:
+            places = wrapped(sum_.span(1), f"(@ ? {name} : ")
+            yield ranked_edit(code, 1.5, sum_.start(1), sum_[1], name, places)
     # Store an exponential that is only added up: `sum += x[j] = exp(x[j])`.
     for lone in re.compile(rf"\+=\s*({_EXP.pattern}\s*(\w+\[[^][]*\])\s*\))(?=\s*;)").finditer(
         code, begin, end

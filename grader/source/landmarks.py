@@ -55,9 +55,11 @@ _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
 _VECTOR = re.compile(r"(?<=\w>\s)(\w+)\s*\(\s*(\w+\s*\.\s*(?:data|begin)[^{};]{0,200})\)\s*;")
 #: The text before a name in a declaration: a type or a comma, then a blank, * or &.
 _DECLARES = re.compile(r"[\w>,](?:\s*[*&]\s*|\s+)$")
-#: The text before a name in a declaration of a pointer.
-_DECLARES_POINTER = re.compile(r"\*\s*(?:const\s+|__restrict\w*\s+|restrict\s+)*$")
-#: A call by which a pointer to a tensor's memory is made: `ptr(X)`, or a cast of it.
+#: The beginning of a declaration of numbers, which cannot share memory.
+_DECLARES_NUMBERS = re.compile(
+    r"(?:^|[;{(])\s*(?:const\s+|static\s+)*(?:float|double|bool|long|int\w*|unsigned|size_t|auto)\b[^;{*&]*$"
+)
+#: A call that makes a pointer to a tensor's memory, or a copy of it: `ptr(X)`.
 _POINTS_INTO = re.compile(r"[\w:]+(?:<[^<>]*>)?\s*\(\s*([A-Za-z_]\w*)\s*\)$")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 #: `sum += expression`: the sum's name, its index if it is an element (`S(i, j)`, `S[i]`), and the expression.
@@ -879,7 +881,7 @@ class Body:
             row = self.code[n - 1]
             for assigned in (*_ASSIGNED.finditer(row), *_BRACED.finditer(row), *_VECTOR.finditer(row)):
                 taken, before = _TAKEN_OVER.match(assigned[2].strip()), row[: assigned.start()]
-                if _DECLARES_POINTER.search(before):
+                if not _DECLARES_NUMBERS.search(before):
                     taken = taken or _POINTS_INTO.match(assigned[2].strip())
                 is_element = taken is not None and taken.start(1) == 0 and taken[2] is not None
                 if taken is not None and not is_element and _DECLARES.search(before):

@@ -226,6 +226,7 @@ class Operator(Oracle):
         "wrong_values": ("skips", "loops", "store", "index", "?call:exp", "?sums"),
         "maximum_from_zero": ("maxima",),
         "maximum_from_plane": ("maxima",),
+        "last_of_equal": ("line:[<>]=", "maximum"),
         "sum_not_reset": ("sums", "?divide"),
         "terms_left_out": ("steps", "loops", "sums"),
         "broadcast_wrong_index": (r"line:\[[^\]]*%[^\]]*\]", "store"),

@@ -116,6 +116,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "float_sum": ("sums", "store"),
     "rounded": ("casts", "call:round", "call:floor"),
     "not_rescaled": ("call:exp", "sums"),
+    "empty_so_far": ("line:=[^;]*exp\\w*\\s*\\([^;]*-", "maximum"),
     "row_range": ("loops",),
     "column_range": ("loops",),
 }

@@ -24,6 +24,13 @@ def _clamped(s: Situation) -> Taps | None:
     )
 
 
+def _spread(s: Situation) -> Taps:
+    """Return the taps of a filter whose elements are `stride` apart, and that is moved in steps of 1."""
+    along = np.arange(s.sizes["kernel"]) * s.sizes["stride"] - s.sizes["pad"]
+    height, width = arithmetic.out_size(s.sizes)
+    return Taps(np.arange(height)[:, None] + along, np.arange(width)[:, None] + along)
+
+
 #: Rows: code, words for students, and a function that returns the mistake's taps, or None if the sizes rule it out.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
@@ -51,6 +58,11 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
         "stride_of_border",
         "The border is multiplied by the stride: the row is oh * stride + kh - pad, not (oh - pad) * stride + kh.",
         _taps(lambda z: (z["stride"], z["pad"] * z["stride"]) if z["stride"] > 1 and z["pad"] else None),
+    ),
+    (
+        "stride_of_filter",
+        "The stride is multiplied by the wrong index: the row is oh * stride + kh - pad, not oh + kh * stride - pad.",
+        lambda s: _spread(s) if s.sizes["stride"] > 1 else None,
     ),
     (
         "kernel_flipped",
