@@ -1289,6 +1289,6 @@ def test_all_edits_are_in_one_text_and_macros_without_brackets_get_them() -> Non
     text = edited_source.combined(later, "kernel", edits.candidates(later, ["kernel", "rows"]))
     assert 0 < text.index(f"static int {edited_source.CHOSEN}") < text.index(f"{edited_source.CHOSEN} ==")
     assert edited_source.bracketed(EDITED, ["AT"]) == (EDITED, [])
-    macro = "#define M(a, b) ((a) < (b) ? (a) : (b))\n"
-    text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macro}", ["AT"])
-    assert lines == [1] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")
+    macros = "#define M(a, b) ((a) < (b) ? (a) : (b))\n#define OF(i) AT(i, 0)\n"
+    text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macros}", ["OF"])
+    assert lines == [1, 3] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")

@@ -69,12 +69,10 @@ def repairs(
         return ""
     source = judged.source.read_text(errors="replace")
     reached = [at.body for at in dataflow.reached(body)]
-    names, text = (
-        [one.name for one in reached],
-        "".join(row for one in reached for row in one.rows[one.first - 1 : one.last]),
-    )
+    names = [one.name for one in reached]
+    rows = [row for one in reached for row in one.rows[one.first - 1 : one.last]]
     cases, file = _public(judged.kernel, LARGEST), judged.source.name
-    text, macros = edited_source.bracketed(source, re.findall(r"\w+", text))
+    text, macros = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))
     plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
     if plain is not None and not plain.bad and all(map(partial(_Search(plain).is_right, number=0), cases)):
         lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]

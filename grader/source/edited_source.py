@@ -137,10 +137,13 @@ def macros(source: str) -> list[tuple[str, int]]:
 
 def bracketed(source: str, used: Collection[str]) -> tuple[str, list[int]]:
     """Return (source with brackets around texts and parameters of the macros `used`, numbers of the changed lines)."""
-    code, text, lines = blanked(source), source, list[int]()
+    code, text, lines, names = blanked(source), source, list[int](), set(used)
     for macro in reversed(list(MACRO.finditer(code))):
         parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()
-        if macro[1] not in used or not parameters or re.search(r"[;{#]", body):
+        if macro[1] not in names:
+            continue
+        names.update(re.findall(r"\w+", body))  # macros that this one uses
+        if not parameters or re.search(r"[;{#]", body):
             continue
         new = re.sub(
             rf"(?<![\w(])(?:{'|'.join(parameters)})\b|(?<=\()(?:{'|'.join(parameters)})\b(?!\))",
