@@ -29,18 +29,23 @@ from grader.source.expression_edits import (
 )
 from grader.source.landmarks import closed
 from grader.source.scopes import (
+    FOR_HEAD,
     WORD,
     Name,
+    collapsed,
     declared_names,
+    for_loops,
     hiding,
     in_scope,
     is_whole,
     line_of,
     loop_bodies,
+    outer_loops,
     row_before,
     scope_end,
     simple_statements,
     statement_end,
+    while_loops,
 )
 
 #: Limits on edits, characters and variables of a source, `if`s of a function, and uses of a counter that hides an
@@ -85,7 +90,6 @@ _LOCAL = re.compile(
 _SIZE = re.compile(r"[A-Z]|d")
 #: The right side of a comparison, if it is one name.
 _COMPARED = re.compile(r"[<>]=?\s*([A-Za-z_]\w*)(?=\s*(?:&&|\|\||[;)?]))")
-_FOR_HEAD = re.compile(r"\bfor\s*\(")
 #: A declaration of one number with an initial value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
@@ -202,7 +206,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             )
         ]
     # With `collapse`, OpenMP forbids bounds that depend on the counters of the collapsed loops.
-    for nest in [nest for begin, end in spans for nest in _collapsed(code, begin, end) if nest]:
+    for nest in [nest for begin, end in spans for nest in collapsed(code, begin, end) if nest]:
         counters = set(re.findall(r"(\w+)\s*=", " ".join(code[at : code.find(";", at)] for at, _ in nest)))
         first, last = (statement_end(code, head[1]) for head in (nest[-1], nest[0]))
         apart = [*((one[1], two[0]) for one, two in pairwise(nest)), (first, last - 1)]
@@ -231,7 +235,7 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
         if len(edit.places) == 1 and begin < end:
             # A line may use one wrong size several times, as in `b = head / B, h = head % B`. Leave out heads of loops:
             # if the step of a loop over tiles is changed, this may hide a mistake.
-            is_head = _FOR_HEAD.search(row_before(code, begin)) is not None
+            is_head = FOR_HEAD.search(row_before(code, begin)) is not None
             if _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
             for piece in _PIECE.finditer(code, code.rfind("\n", 0, begin) + 1, code.find("\n", end)):
@@ -444,7 +448,7 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
     # A sum that is added up whenever a block is full: add the last, incomplete block after the loop.
     full = re.compile(r"\bif\s*\([^;{}]*\)\s*\{\s*([\w.]+\s*\+=\s*(\w+)\s*;)(?=[^{}]*\b\2\s*=\s*0)")
     for block in full.finditer(code, begin, end):
-        around = [loop for loop in _outer_loops(code, begin, end) if loop[1] <= block.start() < loop[2]]
+        around = [loop for loop in outer_loops(code, begin, end) if loop[1] <= block.start() < loop[2]]
         for at, _, last in around[-1:]:
             words = f"after the loop of line {line_of(code, at)} add `{block[1]}`"
             yield ranked_edit(
@@ -512,7 +516,7 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 
 def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that move a statement: past a statement or loop beside it, or into or out of a loop."""
-    loops = list(_outer_loops(code, begin, end))
+    loops = list(outer_loops(code, begin, end))
     statements = simple_statements(code, begin, end)
     blocks = {one.block: closed(code, one.block, "{}") for one in statements}
     beside = {
@@ -627,9 +631,9 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
     The moved statement may still need the loops that it leaves. So some edits put copies of these loops around it: of
     all, or of all but the outermost one.
     """
-    apart = {at for at, _, _ in _outer_loops(code, begin, end)}
-    collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
-    loops = sorted([*_loops(code, begin, end), *_while_loops(code, begin, end)])
+    apart = {at for at, _, _ in outer_loops(code, begin, end)}
+    shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
+    loops = sorted([*for_loops(code, begin, end), *while_loops(code, begin, end)])
     for at, last in islice(_units(code, loops), MOST_UNITS):
         acts = re.compile(r"(?<=[;{})])\s*(?!for\b|if\b)[\w.]+(?:\[[^][]*\])*\s*[-+*/]?=(?!=)").search(
             code, at, last
@@ -638,7 +642,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
         used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
         for level, (outer, body, ended) in enumerate(around):
-            if outer in collapsed:
+            if outer in shared:
                 continue
             inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
             own = set(_LOCAL.findall(code, outer, body))
@@ -726,7 +730,7 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             kept = f" {{ const auto gpt149_a = {name}, gpt149_b = {other}; {{ "
             new = f"auto {name} = @ ? gpt149_b : gpt149_a, {other} = @ ? gpt149_a : gpt149_b; "
             # `_order` sorts closing braces by `mark`: the braces of this loop come after those of inner loops.
-            depth = sum(body <= loop[0] < last for _, body, last in _loops(code, begin, end))
+            depth = sum(body <= loop[0] < last for _, body, last in for_loops(code, begin, end))
             mark = f"/*{MOST_DEPTH - depth - 1:03}+*/"
             places += [insertion(loop[1], kept + new), insertion(loop[2], f"{mark} }} }}")]
         words = f"with this loop over {other} and the loop of line {line_of(code, direct[0][0])} over {name}"
@@ -799,7 +803,7 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
 
 def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that move a declaration out of the loop around it, so that its variable keeps its value."""
-    loops = list(_outer_loops(code, begin, end))
+    loops = list(outer_loops(code, begin, end))
     for one in simple_statements(code, begin, end):
         own = _FIRST_VALUE.match(one.text)
         around = [loop for loop in loops if loop[1] <= one.begin < loop[2]]
@@ -890,7 +894,7 @@ def _missing_conditions(
     """
     heads = islice(re.compile(r"\bif\s*\(").finditer(code, begin, end), MOST_IFS)
     ifs = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
-    shared, done = {at for nest in _collapsed(code, begin, end) for at, _ in nest}, set[tuple[int, str]]()
+    shared, done = {at for nest in collapsed(code, begin, end) for at, _ in nest}, set[tuple[int, str]]()
     loops = [one.span(1) for one in _CONDITION.finditer(code, begin, end) if one.start() not in shared]
     for at, last in ifs:
         # The other sizes of a tile, in a condition such as `rows == T && columns == T`.
@@ -947,51 +951,9 @@ def _operands(condition: str) -> list[str]:
     return parts if len(set(parts[1::2])) < 2 else []
 
 
-def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]]:
-    """For each OpenMP pragma `for`, yield the head (begin, end) of its loop, or of several loops with `collapse`."""
-    for pragma in re.compile(r"#\s*pragma\s+omp\b[^\n]*\bfor\b([^\n]*)\n").finditer(code, begin, end):
-        count = re.search(r"\bcollapse\s*\(\s*(\d)\s*\)", pragma[1])
-        heads, at = list[tuple[int, int]](), pragma.end()
-        for _ in range(int(count[1]) if count else 1):
-            if (head := re.compile(r"\s*\{?\s*(for\s*\()").match(code, at)) is None:
-                break
-            at = closed(code, head.end(), "()")
-            heads.append((head.start(1), at))
-        yield heads
-
-
-def _loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, begin of its body, end) of each `for` loop, as offsets."""
-    for head in _FOR_HEAD.finditer(code, begin, end):
-        body = closed(code, head.end(), "()")
-        yield head.start(), body, statement_end(code, body)
-
-
-def _while_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, begin of its body, end) of each `while` loop with braces, as offsets."""
-    for head in re.compile(r"(?<!\})\s\bwhile\s*\(").finditer(code, begin, end):
-        body = closed(code, head.end(), "()")
-        if re.compile(r"\s*\{").match(code, body):
-            yield head.start() + 1, body, statement_end(code, body)
-
-
-def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, begin of its body, end) of each `for` loop that may have other statements before and after it.
-
-    Such a loop is directly in a block, not the only statement of another loop. If pragmas belong to the loop, `begin`
-    is before them.
-    """
-    collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
-    for at, body, last in _loops(code, begin, end):
-        first = max(begin, at - 400)
-        before = re.search(r"[;{}](?:\s*|[ \t\n]*\n((?:[ \t]*#[ \t]*pragma\b[^\n]*\n)+)\s*)$", code[first:at])
-        if at not in collapsed and before is not None:
-            yield first + before.start() + 1 if before[1] else at, body, last
-
-
 def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that set a pointer back after a loop that moves it, or that also move another pointer in the loop."""
-    for at, body, last in _outer_loops(code, begin, end):
+    for at, body, last in outer_loops(code, begin, end):
         for name in [
             each.name for each in known if each.kind.endswith("pointer") and each.begin <= at < each.end
         ]:

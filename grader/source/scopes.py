@@ -21,6 +21,7 @@ _DECLARED = re.compile(
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
 )
+FOR_HEAD = re.compile(r"\bfor\s*\(")
 WORD = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\b|\d+(?![.\w]))")
 #: The head of a statement: pragmas, then a loop, a condition, or an opening brace (group 1). Before the brace, a lambda
 #: expression may have its return type, and a constructor the initial values of members.
@@ -224,6 +225,48 @@ def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
     heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
     opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
     return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
+
+
+def collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]]:
+    """For each OpenMP pragma `for`, yield the head (begin, end) of its loop, or of several loops with `collapse`."""
+    for pragma in re.compile(r"#\s*pragma\s+omp\b[^\n]*\bfor\b([^\n]*)\n").finditer(code, begin, end):
+        count = re.search(r"\bcollapse\s*\(\s*(\d)\s*\)", pragma[1])
+        heads, at = list[tuple[int, int]](), pragma.end()
+        for _ in range(int(count[1]) if count else 1):
+            if (head := re.compile(r"\s*\{?\s*(for\s*\()").match(code, at)) is None:
+                break
+            at = closed(code, head.end(), "()")
+            heads.append((head.start(1), at))
+        yield heads
+
+
+def for_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, begin of its body, end) of each `for` loop, as offsets."""
+    for head in FOR_HEAD.finditer(code, begin, end):
+        body = closed(code, head.end(), "()")
+        yield head.start(), body, statement_end(code, body)
+
+
+def while_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, begin of its body, end) of each `while` loop with braces, as offsets."""
+    for head in re.compile(r"(?<!\})\s\bwhile\s*\(").finditer(code, begin, end):
+        body = closed(code, head.end(), "()")
+        if re.compile(r"\s*\{").match(code, body):
+            yield head.start() + 1, body, statement_end(code, body)
+
+
+def outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, begin of its body, end) of each `for` loop that may have other statements before and after it.
+
+    Such a loop is directly in a block, not the only statement of another loop. If pragmas belong to the loop, `begin`
+    is before them.
+    """
+    shared = {at for nest in collapsed(code, begin, end) for at, _ in nest[1:]}
+    for at, body, last in for_loops(code, begin, end):
+        first = max(begin, at - 400)
+        before = re.search(r"[;{}](?:\s*|[ \t\n]*\n((?:[ \t]*#[ \t]*pragma\b[^\n]*\n)+)\s*)$", code[first:at])
+        if at not in shared and before is not None:
+            yield first + before.start() + 1 if before[1] else at, body, last
 
 
 def hiding(
