@@ -15,6 +15,8 @@ from grader.source.landmarks import closed
 from grader.source.scopes import line_of
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
+#: Limit on the depth of nested loops: comments with a depth sort closing braces in `_order`.
+MOST_DEPTH = 900
 #: C++ that edits use, on one line. `gpt149_kept` stores a value that is passed by reference. `gpt149_extreme` is min or
 #: max, `gpt149_least` limits an integer, and `gpt149_set` sets a variable or all elements of an array.
 HELPERS = (

@@ -1,4 +1,4 @@
-"""Edits of expressions: another variable, number, argument, term or factor. See `grader.source.edits`."""
+"""Edits of expressions: another variable, number, argument, index, term or factor. See `grader.source.edits`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 from itertools import accumulate, islice, pairwise, product
 
 from grader.source.cpptext import apart
-from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit, wrapped
+from grader.source.edited_source import EXTREME, MACRO, Edit, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
 
 MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_UNUSED, MOST_BRACKETED, MOST_TOKENS = 10, 8, 6, 2, 10, 32
-#: Limit on the words of a function.
-MOST_WORDS = 4000
+#: Limits on the words of a function, and on places that one edit changes in the same way.
+MOST_WORDS, MOST_ALIKE = 4000, 4
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
@@ -69,6 +69,13 @@ _TOKEN = re.compile(
 _ROW_LENGTH = re.compile(r"([A-Za-z_][\w.]*)\[(?:[^][;]*[\w)])\s*\*\s*([A-Za-z_][\w.]*)\s*\+\s*[\w.+\s]+\]")
 #: Characters that separate the comparisons in a condition.
 _PART = re.compile(r"[;{}&|?]")
+_TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
+#: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
+_FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
+_ACCUMULATED = re.compile(
+    r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
+)
+_QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
 
 
 def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -233,6 +240,63 @@ def _members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
             places = wrapped((one.start(1), one.end()), f"(@ ? {name}.{of} : ")
             yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}", places)
+
+
+def exchanged_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange an element's two indices."""
+    for pair in _TWO_INDICES.finditer(code, begin, end):
+        if pair[1] != pair[2]:
+            places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
+            yield 1, Edit(line_of(code, pair.start()), pair[0], f"[{pair[2]}][{pair[1]}]", places)
+    for flat in _FLAT_INDEX.finditer(code, begin, end):
+        index = f"{flat[3]} * {flat[2]} + {flat[1]}"
+        if flat[1] != flat[3]:
+            ends = wrapped((flat.start(1), flat.end(3)), f"(@ ? {index} : ")
+            yield ranked_edit(code, 1, flat.start(1), flat[0].strip(), index, ends)
+
+
+def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange min and max."""
+    for one in EXTREME.finditer(code, begin, end):
+        new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
+        yield ranked_edit(code, 0, one.start(), one[0], new)
+
+
+def integer_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add up floats from 0.0f in place of 0."""
+    for one in _ACCUMULATED.finditer(code, begin, end):
+        first, last = one.end() - 1, closed(code, code.find("(", one.start()) + 1, "()")
+        cast = wrapped(
+            (one.start(), last), f"(@ ? {code[one.start() : first]}0.0f{code[first + 1 : last]} : "
+        )
+        words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
+        yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
+
+
+def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply a number of bytes by sizeof(float): `memset(a, 0, d)` sets a quarter of d floats."""
+    for call in re.compile(r"\bmem(?:set|cpy|move)\s*\(").finditer(code, begin, end):
+        last = closed(code, call.end(), "()") - 1
+        size = apart(code[call.end() : last])[-1].strip()
+        if "sizeof" not in size:
+            sized = wrapped((last - len(size), last), "(", ") * (@ ? sizeof(float) : 1)")
+            yield ranked_edit(code, 0, last - len(size), size, f"{size} * sizeof(float)", sized)
+
+
+def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that round a quotient up."""
+    rounded = list[Edit]()
+    for part in _QUOTIENT.finditer(code, begin, end):
+        scope = in_scope(known, part.start())
+        if is_whole(scope.get(part[1], "")) and is_whole(scope.get(part[2], "int")):
+            up = f" + (@ && {part[1]} % {part[2]} != 0)"
+            new = f"({part[1]} + {part[2]} - 1) / {part[2]}"
+            rounded.append(Edit(line_of(code, part.start()), part[0], new, ((part.end(), part.end(), up),)))
+    yield from ((0, edit) for edit in rounded)
+    if 1 < len(rounded) <= MOST_ALIKE:
+        words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
+        together = tuple(place for edit in rounded for place in edit.places)
+        yield 0.1, replace(rounded[0], places=together, words=words)
 
 
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -1,0 +1,362 @@
+"""Edits of loops and conditions: another bound, a missing condition, loops exchanged. See `grader.source.edits`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations, islice, pairwise
+
+from grader.source.edited_source import MOST_DEPTH, Edit, insertion, ranked_edit, wrapped
+from grader.source.landmarks import closed
+from grader.source.scopes import (
+    WORD,
+    Name,
+    collapsed,
+    for_loops,
+    hiding,
+    in_scope,
+    is_whole,
+    line_of,
+    outer_loops,
+    row_before,
+    scope_end,
+    statement_end,
+)
+
+#: Limits on `if`s of a function, uses of a counter that hides an outer variable, loops and pairs to exchange.
+MOST_IFS, MOST_HIDDEN, MOST_LOOPS, MOST_PAIRS = 12, 4, 64, 40
+#: The head of a `for` up to the end of its condition. Group 1 is the condition.
+_CONDITION = re.compile(r"\bfor\s*\([^;{}]*;\s*([^;{}]*?)\s*(?=;)")
+_FOR = re.compile(
+    r"\bfor\s*\(" r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)"
+)
+#: The right side of a comparison, if it is one name.
+_COMPARED = re.compile(r"[<>]=?\s*([A-Za-z_]\w*)(?=\s*(?:&&|\|\||[;)?]))")
+#: A loop that is left at its last piece: `if (hi > n) break;`. Groups: end of the piece, size, statement.
+_LEFT_OUT = re.compile(r"\bif\s*\(\s*([\w.]+)\s*>=?\s*(\w+)\s*\)\s*\{?\s*(break|continue)(?=\s*;)")
+#: A value from a call with plain arguments, as in `blocks = split(N, Br);`, and the value of an exp() of a difference.
+_OF_CALL = re.compile(r"[\w>]\s+\w+\s*=\s*((\w+)\((?:\w+,\s*)*\w+\))(?=\s*;)")
+_EXPONENTIAL = re.compile(r"[^=!<>+*/-]=\s*((?:std::)?expf?\([^-;?()]+-[^-;?()]+\))(?=\s*[;,])")
+#: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
+_REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
+
+
+def thread_numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace the number of threads by the thread's number, or by that of the next region."""
+    for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
+        for new in ("omp_get_max_threads", "omp_get_thread_num")[one[0] == "omp_get_max_threads" :]:
+            yield ranked_edit(code, 0, one.start(), f"{one[0]}()", f"{new}()", [(*one.span(), new)])
+
+
+def unsigned_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that make an unsigned counter signed if its loop ends only below 0."""
+    for one in re.compile(r"(?<=;)\s*(\w+)\s*>=\s*0\s*(?=;)").finditer(code, begin, end):
+        name, shown = one[1], one[0].strip()
+        kind = re.compile(rf"\b(?:unsigned|size_t|uint\d+_t)\b[^;{{}}()]*\b{name}\b")
+        if kind.search(code, begin, one.start()):
+            words = f"with a signed {name}: an unsigned number is always >= 0"
+            cast = [insertion(one.start(1), f"@ ? (sizeof {name} < 8 ? (int){name} : (long){name}) >= 0 : ")]
+            yield ranked_edit(code, 0, one.start(1), shown, "", cast, words)
+
+
+def all_threads(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that start all threads in place of a fixed number, for which other lines do not allow."""
+    new = "omp_get_max_threads()"
+    for one in re.compile(r"\bnum_threads\s*\(\s*(\d+)\s*\)").finditer(code, begin, end):
+        yield ranked_edit(code, 0.7, one.start(1), one[1], new, wrapped(one.span(1), f"(@ ? {new} : "))
+
+
+def clipped(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that limit the end of a last piece in place of leaving the loop: `hi = n` for `break`."""
+    for one in _LEFT_OUT.finditer(code, begin, end):
+        new = f"{one[1]} = {one[2]}"
+        place = insertion(one.start(3), f" if (@) {new}; else ")
+        yield ranked_edit(code, 0.8, one.start(3), one[3], new, [place])
+
+
+def exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange a loop with the loops directly in it, which have the same bounds."""
+    heads = [
+        (one, closed(code, code.find("(", one.start()) + 1, "()")) for one in _FOR.finditer(code, begin, end)
+    ]
+    loops = [(one.start(), body, statement_end(code, body), one[1]) for one, body in heads[:MOST_LOOPS]]
+    for at, body, last, name in loops:
+        inside = [loop for loop in loops if body <= loop[0] and loop[2] <= last]
+        direct = [loop for loop in inside if not any(one[1] <= loop[0] < one[2] for one in inside)]
+        begins, ends = [body, *(loop[2] for loop in direct)], [*(loop[0] for loop in direct), last]
+        rest = "".join(code[a:b] for a, b in zip(begins, ends, strict=True))
+        same = [re.sub(rf"\b{loop[3]}\b", name, code[loop[0] : loop[1]]) == code[at:body] for loop in direct]
+        if (
+            not direct
+            or not all(same)
+            or re.search(rf"\b{name}\b", rest)
+            or len({loop[3] for loop in direct}) > 1
+        ):
+            continue
+        other, places = direct[0][3], list[tuple[int, int, str]]()
+        for loop in direct:
+            kept = f" {{ const auto gpt149_a = {name}, gpt149_b = {other}; {{ "
+            new = f"auto {name} = @ ? gpt149_b : gpt149_a, {other} = @ ? gpt149_a : gpt149_b; "
+            # `_order` sorts closing braces by `mark`: the braces of this loop come after those of inner loops.
+            depth = sum(body <= loop[0] < last for _, body, last in for_loops(code, begin, end))
+            mark = f"/*{MOST_DEPTH - depth - 1:03}+*/"
+            places += [insertion(loop[1], kept + new), insertion(loop[2], f"{mark} }} }}")]
+        words = f"with this loop over {other} and the loop of line {line_of(code, direct[0][0])} over {name}"
+        yield ranked_edit(code, 1.2, at, name, other, places, words)
+
+
+def exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that swap two integers: two bounds of one condition, two initial values of a form, two loops' steps.
+
+    For example, an edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
+    """
+    bounds = [
+        one
+        for one in _COMPARED.finditer(code, begin, end)
+        if is_whole(in_scope(known, one.start()).get(one[1], ""))
+    ]
+    for first, second in pairwise(bounds):
+        if first[1] != second[1] and not re.search(r"[;{}]", code[first.end() : second.start()]):
+            swapped = ((*first.span(1), second[1]), (*second.span(1), first[1]))
+            old, new = f"{first[1]}, {second[1]}", f"{second[1]}, {first[1]}"
+            words = f"{first[1]} and {second[1]} exchanged"
+            yield ranked_edit(code, 1.0, first.start(), old, new, swapped, words)
+    steps = [one.span(1) for one in re.compile(r"\+=\s*(\w+)(?=\s*\))").finditer(code, begin, end)]
+    alike = {"": steps}
+    """Spans of expressions by their form: the text with "w" in place of each word; "" for steps of loops."""
+    for each in known:
+        if begin <= each.begin < end and is_whole(each.kind):
+            set_ = re.compile(rf"\b{each.name}\s*=(?!=)\s*")
+            for name in list(set_.finditer(code, max(begin, each.begin - 200), each.begin))[-1:]:
+                form = WORD.sub("w", code[name.end() : each.begin])
+                # Leave out expressions with `?`: other edits put brackets around the condition alone, and those would
+                # overlap with the brackets that this edit puts around the whole expression.
+                if form != "w" and "?" not in form:
+                    alike.setdefault(form, []).append((name.end(), each.begin))
+    done = {span for same in alike.values() for span in same}
+    for one in _OF_CALL.finditer(code, begin, end):
+        if one.span(1) not in done:
+            alike.setdefault(one[2] + WORD.sub("w", one[1]), []).append(one.span(1))
+    pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_PAIRS)]
+    # The two factors of a running softmax: exchange the whole values.
+    exps = [one.span(1) for one in _EXPONENTIAL.finditer(code, begin, end)]
+    for at, to in islice(pairwise(exps), MOST_PAIRS):
+        early, late = code[slice(*at)], code[slice(*to)]
+        if early != late and not re.search(r"[{}]", code[at[1] : to[0]]):
+            places = [*wrapped(at, f"(@ ? {late} : "), *wrapped(to, f"(@ ? {early} : ")]
+            lines = line_of(code, at[0]), line_of(code, to[0])
+            words, note = f"{late} in place of {early}", f"{early} in place of {late}"
+            shown = f"{words}, and {note} in line {lines[1]}"
+            yield 0.8, Edit(lines[0], early, late, tuple(places), shown, declared=lines[1], note=note)
+    for spans in pairs:
+        texts, scopes = [code[at:last] for at, last in spans], [in_scope(known, at) for at, _ in spans]
+        line, other = (line_of(code, at) for at, _ in spans)
+        for old, new in dict.fromkeys(zip(*map(WORD.findall, texts), strict=True)):
+            if old == new or not all(
+                is_whole(scope.get(name, "")) for name in (old, new) for scope in scopes
+            ):
+                continue
+            changed = (
+                re.sub(rf"\b{a}\b", b, text) for text, a, b in zip(texts, (old, new), (new, old), strict=True)
+            )
+            places = [
+                each
+                for (at, last), text in zip(spans, changed, strict=True)
+                for each in wrapped((at, last), f"(@ ? (decltype({code[at:last]}))({text}) : ")
+            ]
+            words, note = f"{new} in place of {old}", f"{old} in place of {new}"
+            shown = f"{words}, and {note} in line {other}"
+            yield 1.0, Edit(line, old, new, tuple(places), shown, declared=other, note=note)
+
+
+def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of conditions: exchange `<` and `<=`, limit a loop's end to a size, negate or drop an `if`."""
+    for one in re.compile(r"\b(\w+)\s*(<=?)(?![<=])\s*(?=[\w(])(?!\w+\s*[;)])").finditer(code, begin, end):
+        if is_whole(in_scope(known, one.start()).get(one[1], "")):
+            by, new = ("1", "<=") if one[2] == "<" else ("-1", "<")
+            place = insertion(one.end(), f"(@ ? {by} : 0) + ")
+            yield ranked_edit(code, 1.1, one.start(), f"{one[1]} {one[2]}", f"{one[1]} {new}", [place])
+    for one in re.compile(r"\bif\s*\(").finditer(code, begin, end):
+        last = closed(code, one.end(), "()") - 1
+        for rank, opened, words in (
+            (1.2, "(@) != (", "with the opposite condition"),
+            (1.5, "(@) || (", "without the condition"),
+            (1.7, "!(@) && (", "without what this `if` does"),
+        ):
+            yield ranked_edit(
+                code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
+            )
+    # The last tile may end beyond the size, so that `==` never holds. The edit writes `a >= b` as a == max(a, b).
+    for one in _REACHED.finditer(code, begin, end):
+        if is_whole(in_scope(known, one.start()).get(one[3], "")):
+            sum_, size, new = one[1], one[3], ">=" if one[2] == "==" else "<"
+            place = (*one.span(3), f"({sum_} < {size} ? {size} : {sum_})")
+            words = f"{sum_} {new} {size} in place of {one[0]}"
+            yield ranked_edit(code, 0.7, one.start(), one[0], new, [place], words)
+    # A loop over tiles that stops before an incomplete tile: `i + T <= N` in place of `i < N`.
+    for one in re.compile(r";\s*(\w+)\s*\+\s*[A-Za-z_]\w*\s*<=?\s*(\w+)\s*(?=;)").finditer(code, begin, end):
+        shown, new = one[0].strip("; "), f"{one[1]} < {one[2]}"
+        places = [insertion(one.start(1), f"(@) ? {new} : ")]
+        yield ranked_edit(code, 0.9, one.start(1), shown, new, places)
+    for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
+        places = wrapped(one.span(1), " (@) != (", ") ")
+        yield ranked_edit(
+            code, 1.2, one.start(1), one[1], "", places, f"with the opposite of {one[1].strip()}"
+        )
+    # Inside a loop over tiles, limit the end of each tile to the end of all tiles.
+    heads = [(head, scope_end(code, head.end(1), ())) for head in _FOR.finditer(code, begin, end)]
+    for outer, last in [each for each in heads if (each[0][4] or "1").strip() != "1"]:
+        size, counter = outer[3].strip(), outer[1]
+        for head, _ in heads:
+            is_parallel = (
+                "#" in code[code.rfind("\n", 0, code.rfind("\n", 0, head.start())) + 1 : head.start()]
+            )
+            is_size = re.fullmatch(r"[A-Z]|d", head[3].strip()) and head[3].strip() != outer[4].strip()
+            if outer.end() < head.start() < last and not is_parallel and not is_size:
+                index = head[1] if counter in WORD.findall(head[2]) else f"{counter} + {head[1]}"
+                places, words = (
+                    [insertion(head.end(3), f" && !((@) && {index} >= {size})")],
+                    f"`&& {index} < {size}`",
+                )
+                yield ranked_edit(code, 1.2, head.end(3), "", words, places, f"with {words}")
+        for one in re.compile(r"(?:(?<!\()\bint\s+|,\s*)(\w+)\s*=\s*([^;,?()]+)(?=[;,])").finditer(
+            code, outer.end(), last
+        ):
+            if "min" not in one[2]:
+                most = size if counter in WORD.findall(one[2]) else f"{size} - {counter}"
+                places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
+                yield ranked_edit(
+                    code, 1.0, one.start(2), one[2], f"std::min({one[2].strip()}, {most})", places
+                )
+
+
+def missing_conditions(
+    code: str, begin: int, end: int, known: Sequence[Name]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add to the condition of an `if` a term of another `if`, perhaps with other variables.
+
+    A loop gets a term of another loop with the same first term, perhaps with another counter.
+    """
+    heads = islice(re.compile(r"\bif\s*\(").finditer(code, begin, end), MOST_IFS)
+    ifs = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
+    shared, done = {at for nest in collapsed(code, begin, end) for at, _ in nest}, set[tuple[int, str]]()
+    loops = [one.span(1) for one in _CONDITION.finditer(code, begin, end) if one.start() not in shared]
+    for at, last in ifs:
+        # The other sizes of a tile, in a condition such as `rows == T && columns == T`.
+        terms = _operands(code[at:last])
+        full = re.fullmatch(r"\s*\w+\s*==\s*([A-Za-z_]\w*)\s*", terms[0]) if terms else None
+        if full and "||" not in terms:
+            cut = re.findall(rf"\b(\w+)\s*=\s*(?:std::)?min\s*\([^;]*?\b{full[1]}\b", code[begin:at])
+            for name in dict.fromkeys(cut):
+                if name in in_scope(known, at) and name not in WORD.findall(code[at:last]):
+                    new = f"{name} == {full[1]}"
+                    places = [insertion(at, "("), insertion(last, f") && (!(@) || {new})")]
+                    yield ranked_edit(code, 0.7, at, "", new, places, f"with `&& {new}`")
+    for at, last in [*ifs, *loops[:MOST_LOOPS]]:
+        own, spans = _operands(code[at:last]), ifs if (at, last) in ifs else loops[:MOST_LOOPS]
+        scope = in_scope(known, at).keys()
+        for other in (_operands(code[a:b]) for a, b in spans if a != at):
+            if len(other) < 2 or (len(own) > 1 and own[1::2] != other[1 : len(own) : 2]):
+                continue
+            # Terms of the same form show how to rename variables: `tw < 0` here and `th < 0` there rename th to tw.
+            names = {
+                old: new
+                for mine in own[::2]
+                for term in other[::2]
+                if mine not in other and term not in own and WORD.sub("w", mine) == WORD.sub("w", term)
+                for old, new in zip(WORD.findall(term), WORD.findall(mine), strict=True)
+            }
+            if spans is not ifs and sum(old != new for old, new in names.items()) > 1:
+                continue
+            for term in other[::2] if names or set(own[::2]) & set(other[::2]) else ():
+                pieces = re.findall(r"\w+|\W+", term)
+                new = "".join(names.get(piece, piece) for piece in pieces)
+                if (
+                    new in own
+                    or (at, new) in done
+                    or not {name for name in WORD.findall(new) if not name.isdigit()} <= scope
+                ):
+                    continue
+                by = other[1]
+                done.add((at, new))
+                places = [
+                    insertion(at, "("),
+                    insertion(
+                        last, f") {by} {'!' if by == '&&' else ''}((@) && {'!' if by == '&&' else ''}({new}))"
+                    ),
+                ]
+                yield ranked_edit(
+                    code, 0.8, at, "", new, places, f"with `{by} {new}`, as in a similar condition"
+                )
+
+
+def _operands(condition: str) -> list[str]:
+    """Split a condition at its `&&` or `||` into [term, operator, term, ...]; return [] if it has both operators."""
+    parts = [part.strip() for part in re.split(r"(&&|\|\|)", condition)]
+    return parts if len(set(parts[1::2])) < 2 else []
+
+
+def pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set a pointer back after a loop that moves it, or that also move another pointer in the loop."""
+    for at, body, last in outer_loops(code, begin, end):
+        for name in [
+            each.name for each in known if each.kind.endswith("pointer") and each.begin <= at < each.end
+        ]:
+            if re.compile(rf"\b{name}\s*(?:\+\+|\+=)|\+\+{name}\b").search(code, body, last):
+                kept = f"gpt149_kept_{name}_{at}"
+                places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
+                words = f"after this loop set {name} back to its value before the loop"
+                yield ranked_edit(code, 0.9, body, name, "", places, words)
+        # Another pointer that the loop uses but does not move may need the same step.
+        moved = r"\b(\w+)\s*\+=([^;,()=]*(?:\([^()]*\)[^;,()=]*)*)(?=[;,)])"
+        names = {name for name, kind in in_scope(known, body).items() if kind.endswith("pointer")}
+        for move in [one for one in re.finditer(moved, code[at:last]) if one[1] in names][-1:]:
+            begun, ended = at + move.start(), at + move.end()
+            is_step = begun < body
+            for name in sorted(names) if is_step or code[ended] == ";" else ():
+                changes = re.compile(rf"\b{name}\s*(?:\+\+|\+?=)|\+\+{name}\b").search(code, at, last)
+                if changes is None and re.compile(rf"\b{name}\b").search(code, body, last):
+                    new = f"{name} +={move[2]}"
+                    text = f", (void)(@ ? {new} : {name})" if is_step else f" if (@) {new};"
+                    place = insertion(ended + (not is_step), text)
+                    yield ranked_edit(code, 0.5, begun, move[0], "", [place], f"after it add `{new}`")
+
+
+def hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that use an outer integer inside a loop (or loop macro) whose counter of the same name hides it."""
+    for each in known:
+        if not (begin <= each.begin < end) or each.kind != "int":
+            continue
+        row = row_before(code, each.begin)
+        head = re.search(
+            rf"\b\w+\s*\(\s*(?:\w+\s+)?{each.name}$|\bfor\s*\(\s*(?:\w+\s+)?{each.name}\s*=[^;]*$", row
+        )
+        outer = [
+            one
+            for one in known
+            if one.name == each.name and is_whole(one.kind) and one.begin < each.begin < one.end
+        ]
+        if head is None or not outer:
+            continue
+        at = each.begin - len(row) + head.start()
+        if not re.search(r"[;{}]\s*$", code[max(begin, at - 200) : at]):
+            continue
+        body = code.find(")", each.begin) + 1
+        uses = list(re.compile(rf"(?<![\w.]){each.name}\b").finditer(code, body, each.end))[:MOST_HIDDEN]
+        for mask in range(1, 1 << len(uses)):
+            kept = f"gpt149_outer_{each.name}_{at}_{mask}"
+            places = [insertion(at, f" const int {kept} = {each.name}; ")]
+            places += [(*use.span(), kept) for k, use in enumerate(uses) if mask >> k & 1]
+            line = line_of(code, outer[-1].begin)
+            words = (
+                f"with another name for its counter: this {each.name} hides the {each.name} of line {line}"
+            )
+            yield ranked_edit(code, 0.4, at, each.name, "", places, words)
+
+
+def hidden_numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that use an outer number in place of an inner one of the same name, which hides the outer one."""
+    for at, span, name, words in hiding(code, begin, end, known):
+        hidden = f"gpt149_hidden_{name}_{at}"
+        places = [insertion(at, f" const auto* {hidden} = &{name}; "), *wrapped(span, f"(@ ? *{hidden} : ")]
+        yield ranked_edit(code, 0.3, span[0], name, "", places, f"without this declaration of {words}")

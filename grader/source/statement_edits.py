@@ -1,0 +1,473 @@
+"""Edits of statements: remove, move, copy or reset one, or keep its variable. See `grader.source.edits`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from grader.source.cpptext import apart
+from grader.source.edited_source import MOST_DEPTH, Edit, insertion, ranked_edit
+from grader.source.expression_edits import FLOAT
+from grader.source.landmarks import closed
+from grader.source.scopes import (
+    WORD,
+    Name,
+    collapsed,
+    for_loops,
+    in_scope,
+    is_whole,
+    line_of,
+    loop_bodies,
+    outer_loops,
+    simple_statements,
+    statement_end,
+    while_loops,
+)
+
+#: Limits on statements that set one variable, and on statements of a function to move.
+MOST_STATED, MOST_UNITS = 40, 400
+#: Limits on moving a statement: how many statements or loops it passes, how many loops it leaves, and how many
+#: characters it has.
+MOST_STEPS, MOST_LEVELS, LONGEST_UNIT = 3, 3, 400
+#: A declaration with a first value. Groups: type, name, first value.
+_FIRST_VALUE = re.compile(
+    r"([A-Za-z_][\w:]*(?:<[^;<>]*>)?)\s+(\w+)(\s*\([^;{}]*\)|\s*=\s*-?[\w.:<>()]*(?:\d|INF|max|MAX)[\w.:<>()]*)$"
+)
+_LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
+#: A declaration of any type. Group 1 is the name.
+_LOCAL = re.compile(
+    r"(?:\b(?:auto|float|double|int|long|bool)\b[\s&*]*|\b(?!(?:return|else)\b)[A-Za-z_][\w:]*(?:<[^;<>]*>[\s&*]*|\s+|\s*&\s*)"
+    r"|,\s*[&*]*(?=\w+\s*=[^=]))"
+    r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
+)
+#: A declaration of one number with an initial value.
+_OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
+#: A variable or an element that is set or added to.
+_ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
+#: The beginning of an assignment, a call, or a postfix `++` or `--`. Declarations and prints do not match.
+_ACTS = re.compile(
+    r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
+)
+#: Template of a pattern. With `format` and a name, the pattern finds the places that set this variable or its elements.
+_SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"
+#: A lambda expression that copies variables. Group 1 is the text in its square brackets.
+_COPIES = re.compile(r"\bauto\s+\w+\s*=\s*\[([^][&]*[\w=][^][]*)\]\s*(?:\([^()]*\))?[^{};]*\{")
+#: A declaration of a number, pointer or iterator with a first value. Group 1 is the name.
+_COPY = re.compile(r"\s*(?:const\s+)?(?:[\w:]+(?:<\w+>)?[\s*]+(?:const\s+)?)?(\w+)\s*=(?!=)")
+_SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
+#: Memory without initial values. Group 1 is its length in bytes, or group 2 its number of elements.
+_ALLOCATED = re.compile(
+    r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
+    r"|new float\[([^][]*)\](?!\s*[({]))"
+)
+#: A declaration of objects of a struct by constructor calls: `Tile a(h, w), b(h, w);`. Groups: type, objects.
+_CONSTRUCTED = re.compile(
+    r"(?<=[;{}])\s*([A-Z]\w*)\s+(\w+\s*[({](?:[^;{}()]|\([^;()]*\))*[)}](?:\s*,[^;]*)?);"
+)
+_MADE_BY = re.compile(r"\b(\w+)\s*(\((?:[^;()]|\([^()]*\))*\)|\{[^;{}]*\})(?=\s*[,;])")
+#: A loop that adds to each element of an array. Groups: loop head, counter, element.
+_SUMS_OF = re.compile(
+    r"(\bfor\s*\([^;(){}]*?\b(\w+)\s*=[^;(){}]*;[^;(){}]*;[^;(){}]*\))\s*\{?\s*(\w+\[[^][]*\b\2\b[^][]*\])\s*\+="
+)
+
+
+def jumps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that remove or replace a jump: `continue`, `break` or `return`."""
+    loops = loop_bodies(code, begin, end)
+    for jump in _LEAVES.finditer(code, begin, end):
+        row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
+        condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
+        old = (condition[0] if condition else "") + jump[0]
+        is_in_loop = any(first < jump.start() < last for first, last in loops)
+        # Remove a `return` with a value only if another one follows: the function must return a value.
+        if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
+            continue
+        yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
+        other = "continue;" if jump[0] == "return;" and is_in_loop else "break;" if jump[0][0] == "c" else ""
+        if other:
+            yield ranked_edit(code, 0, jump.start(), jump[0], other)
+        for step in _skipped(code, begin, jump) if jump[0][0] == "c" else ():
+            words, place = f"with `{step}` before it", (*jump.span(), f"{{ {step} continue; }}")
+            yield ranked_edit(code, 0, jump.start(), jump[0], "", [place], words)
+
+
+def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
+    """Return [the statement that changes the tested variable of a `while`] if `jump` (`continue`) skips it, else []."""
+    found = list[str]()
+    for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
+        row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")
+        if step := row.search(code, jump.end(), max(jump.end(), statement_end(code, head.end()))):
+            found = [step[0]]
+    return found
+
+
+def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set a variable to its initial value, either after its declaration or at the start of a loop."""
+    loops = loop_bodies(code, begin, end)
+    stated = dict[str, list[tuple[int, str]]]()
+    """Places and texts of statements by their first word."""
+    for one in simple_statements(code, begin, end):
+        if not one.is_bare:
+            stated.setdefault(re.findall(r"\w*", one.text)[0], []).append((one.begin, one.text))
+    for each in known:
+        kinds = ("float", "double", "vector", "array", "objects")
+        own = code.find(";", each.begin) + 1
+        statement = re.split(rf"\b{each.name}\b", code[max(0, each.begin - 200) : own])[-1]
+        allocated = _ALLOCATED.search(statement) if each.kind == "pointer" else None
+        if not (each.kind.endswith(kinds) or allocated) or each.kind.startswith("const"):
+            continue
+        element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
+        is_set = (
+            rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*[:=]\s*{each.name}\b"
+            rf"|(?<![\w.]){each.name}\.(?:begin|data)\("
+        )
+        again = re.compile(
+            rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
+            rf"|{element}=\s*(?:{FLOAT}|0)\s*;|:\s*{each.name}\)\s*\w+\s*=\s*(?:{FLOAT}|0)\s*;"
+            rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
+        )
+        last = min(end, each.end)
+        if not re.compile(rf"{is_set}|{again.pattern}").search(code, each.begin, last):
+            continue
+        given = re.search(rf"[=,]\s*({FLOAT}|0)\s*\)?\s*[;,]", statement)
+        is_maximum = re.compile(rf"{element}=[^;]*\bf?max|[<>]=?\s*{element}\)").search(code, begin, end)
+        value = given[1] if given else "-INFINITY" if is_maximum else "0"
+        # The logarithm of a sum starts at -INFINITY, the logarithm of 0.
+        is_logarithm = re.compile(rf"\bexpf?\s*\(\s*{element}-").search(code, begin, end) and value == "0"
+        is_one = each.kind.endswith(("float", "double"))
+        value = "{}" if each.kind == "objects" else value
+        shown = f"`{each.name} = {value};`" if is_one else f"a loop that sets all of {each.name} to {value}"
+        bytes_ = f", {allocated[1] or f'({allocated[2]}) * sizeof(float)'}" if allocated else ""
+        new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}{bytes_}); "
+        if each.kind == "objects":
+            new = f" if (@) for (auto& gpt149_one : {each.name}) gpt149_one = {{}}; "
+        inside = [body for body, _ in loops if each.begin <= body < each.end]
+        inside = [
+            at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
+        ]
+        # In a loop that changes the variable step by step, the edit is weak (`Edit.is_weak`): it would undo the steps.
+        others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
+        is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
+        steps = [at for at, text in stated.get(each.name, ())[:MOST_STATED] if is_step.match(text)]
+        stepped = {max([body for body, ended in loops if body <= at < ended], default=0) for at in steps}
+        is_alone = each.begin >= begin and "(" not in code[code.rfind("\n", 0, own) : own].split(each.name)[0]
+        for k, at in enumerate([*([own] if is_alone else ()), *reversed(inside)]):
+            line = line_of(code, at)
+            words, place = f"after line {line} add {shown}", (at, at, new)
+            declared = line_of(code, each.begin)
+            note = "memory without initial values" if allocated else "its first value"
+            if others:
+                is_outside = not any(at <= one < closed(code, at, "{}") for one in others)
+                nearest = max((one for one in others if one < at), default=others[0])
+                declared, note = line_of(code, nearest) if is_outside else 0, "set here, outside of that loop"
+            declared = declared if declared != line else 0
+            edit = Edit(line, "", shown, (place,), words, declared, note, at in stepped)
+            yield 0.9 + 0.05 * k, edit
+            if is_logarithm:
+                place = (at, at, new.replace(", 0", ", -__builtin_inff()", 1))
+                words = re.sub(r"\b0(?=;|$)", "-INFINITY", words)
+                yield 1.5 + 0.05 * k, replace(edit, new="-INFINITY", places=(place,), words=words)
+
+
+def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that construct an object of a struct again at the start of each loop that uses it."""
+    for one in _CONSTRUCTED.finditer(code, begin, end):
+        last = closed(code, one.end(), "{}")
+        for name, given in _MADE_BY.findall(code, one.start(2), one.end()):
+            new = f"{name} = {one[1]}{given};"
+            for body, ended in loop_bodies(code, one.end(), last):
+                if re.compile(rf"\b{name}\b").search(code, body, ended):
+                    line, words = line_of(code, body), f"after line {line_of(code, body)} add `{new}`"
+                    place = insertion(body, f" if (@) {{ {new} }} ")
+                    yield (
+                        0.95,
+                        Edit(line, "", new, (place,), words, line_of(code, one.start(1)), "its first value"),
+                    )
+
+
+def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that remove statements, exchange `=` and `+=`, or undo a shadowing declaration."""
+    # A sum that is added up whenever a block is full: add the last, incomplete block after the loop.
+    full = re.compile(r"\bif\s*\([^;{}]*\)\s*\{\s*([\w.]+\s*\+=\s*(\w+)\s*;)(?=[^{}]*\b\2\s*=\s*0)")
+    for block in full.finditer(code, begin, end):
+        around = [loop for loop in outer_loops(code, begin, end) if loop[1] <= block.start() < loop[2]]
+        for at, _, last in around[-1:]:
+            words = f"after the loop of line {line_of(code, at)} add `{block[1]}`"
+            yield ranked_edit(
+                code, 0.7, block.start(1), block[1], "", [insertion(last, f" if (@) {block[1]} ")], words
+            )
+    statements = simple_statements(code, begin, end)
+    for one in statements:
+        at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
+        if own := _OWN.match(one.text):
+            kind, name = own[1], own[2]
+            if any(each.name == name and each.kind == kind and each.begin < at < each.end for each in known):
+                new = (
+                    f"{kind}* gpt149_outer_{name} = &{name}; {kind} gpt149_own_{name} = 0; "
+                    f"{kind}& {name} = @ ? *gpt149_outer_{name} : gpt149_own_{name}; {name} "
+                )
+                words = f"without {kind}: this declares a second {name}, which hides the outer one"
+                yield ranked_edit(code, 0.3, at, kind, "", [(at, at + own.start(3), new)], words)
+                inner = [each.end for each in known if each.name == name and at < each.begin <= one.end]
+                is_set = re.compile(rf"{name}\s*[-+*/]?=(?!=)")
+                for use in statements:
+                    if at < use.begin < max(inner, default=at) and is_set.match(use.text):
+                        outer = f"gpt149_outer_{name}_{use.begin}"
+                        other = f"if (@) *{outer}{use.text[len(name) :]}; else "
+                        places = [insertion(at, f" auto* {outer} = &{name}; "), insertion(use.begin, other)]
+                        line = line_of(code, at)
+                        words = f"with the outer {name}: line {line} declares a second {name}, which hides it"
+                        yield ranked_edit(code, 0.3, use.begin, name, "", places, words)
+            continue
+        if not _ACTS.match(one.text):
+            continue
+        yield ranked_edit(code, 1.6, at, shown, "", [insertion(at, skip)], f"without {shown}")
+        added = _ADDED_TO.match(one.text)
+        if added is not None:
+            name, begins = added[1], at + added.start(2)
+            if in_scope(known, at).get(name, "").endswith("pointer"):
+                continue
+            is_sum = added[2] == "+="
+            new = f"= (@ ? {'0' if is_sum else name} : {name if is_sum else '0'}) + ("
+            # A comma ends the value, as in `b = i / H, h = i % H`.
+            places = [(begins, begins + len(added[2]), new), insertion(at + len(apart(one.text)[0]), ")")]
+            other = "=" if is_sum else "+="
+            yield ranked_edit(
+                code, 1.0 if is_sum else 1.3, at, f"{name} {added[2]}", f"{name} {other}", places
+            )
+        if one.is_bare:
+            continue
+        # If x[i] is the new maximum, a running sum of exp(x[i] - maximum) is scaled and gets the term exp(0) = 1.
+        if scaled := re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\*=", one.text):
+            words, place = (
+                f"after it add `{scaled[1]} += 1;`",
+                insertion(one.end, f" if (@) {scaled[1]} += 1; "),
+            )
+            yield ranked_edit(code, 1.5, at, shown, "", [place], words)
+            # The sum of the values in a running softmax needs the factor of the sum of the weights.
+            for sums in _SUMS_OF.finditer(code, begin, end):
+                new = f"{sums[3]} {one.text[len(scaled[1]) :].lstrip()};"
+                names = set(WORD.findall(sums[1] + sums[3])) - {sums[2], "for", "int", "size_t", "0", "1"}
+                if names <= in_scope(known, at).keys() and scaled[1] != sums[3]:
+                    text = f"{' '.join(sums[1].split())} {new}"
+                    words = f"after it add `{text}`"
+                    yield ranked_edit(
+                        code, 0.6, at, shown, "", [insertion(one.end, f" if (@) {text} ")], words
+                    )
+
+
+def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move a statement: past a statement or loop beside it, or into or out of a loop."""
+    loops = list(outer_loops(code, begin, end))
+    statements = simple_statements(code, begin, end)
+    blocks = {one.block: closed(code, one.block, "{}") for one in statements}
+    beside = {
+        block: [(one.begin, one.end, 0) for one in statements if one.block == block and not one.is_bare]
+        for block in blocks
+    }
+    """Statements and loops by their block: begin, end, and the offset after the head of a loop (0: no loop)."""
+    for at, body, last in loops:
+        if around := [block for block, ended in blocks.items() if block <= at < ended]:
+            beside[max(around)].append((at, last, body))
+    for one in statements[:MOST_UNITS]:
+        # To "move" a declaration, keep it, and assign its value to the variable again at the new place.
+        own = _OWN.match(one.text)
+        # Do not assign a constant again: the variable would lose a value that later lines read, such as a maximum.
+        is_constant = own and re.match(rf"\s*(?:{FLOAT}|\d+)\s*(?:,|$)", one.text[own.end() :])
+        if one.is_bare or is_constant or not (own or _ACTS.match(one.text)):
+            continue
+        text = one.text[own.start(2) :] if own else one.text
+        # Move the statement only to places at which all of its variables are in scope.
+        names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
+        to = list[tuple[int, str]]()
+        is_set = _ADDED_TO.match(text)
+        changed = "|".join(names if is_set is None else re.findall(r"\w+", is_set[1])[:1])
+        passed = rf"\b(?:{changed})\b|{_SET_OF.format('|'.join(names))}"
+        row = sorted(beside[one.block])
+        k = [each[0] for each in row].index(one.begin)
+        for step, side, edge in ((1, "after", "start"), (-1, "before", "end")):
+            for at, last, body in (
+                row[k + step :: step][:MOST_STEPS] if k + step >= 0 and (not own or step > 0) else ()
+            ):
+                line = line_of(code, body or at)
+                if line == line_of(code, one.begin) or not re.search(passed, code[at:last]):
+                    continue
+                to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
+                if step > 0 and not own and body:
+                    # The loop inside that loop may be the one that needs the statement again.
+                    nested = [one for one in loops if body < one[0] and one[2] <= last][:MOST_STEPS]
+                    for _, inner, ended in nested:
+                        opened = re.compile(r"\s*\{").match(code, inner)
+                        if opened and re.search(passed, code[inner:ended]):
+                            to.append(
+                                (opened.end(), f"at the start of the loop of line {line_of(code, inner)}")
+                            )
+                if body and (inside := re.compile(r"\s*\{").match(code, body)):
+                    place = inside.end() if step > 0 else last - 1
+                    to.append((place, f"at the {edge} of the loop of line {line}"))
+        for at, where in to:
+            # At later places in the statement's own block, all its names are in scope.
+            if one.begin < at < blocks[one.block] or names <= in_scope(known, at).keys():
+                places = [insertion(at, f" if (@) {{ {text}; }} ")]
+                places += [] if own else [insertion(one.begin, "if (!(@)) ")]
+                words = f"this line {where}"
+                yield ranked_edit(code, 1.4, one.begin, f"`{one.text};`", "", places, words)
+
+
+def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of values that are computed too early: before a variable in them is set.
+
+    The edit computes the value where it is used. If a lambda expression captures a copy of the variable too early, the
+    edit makes it capture a reference.
+    """
+    loops, copies = loop_bodies(code, begin, end), list[tuple[int, int, int, str, str, int]]()
+    """For each copy: begin and end, the end of its block, its name and value, and the place of a lambda's `]`."""
+    for one in simple_statements(code, begin, end)[:MOST_UNITS]:
+        for piece in apart(one.text):
+            if own := _COPY.match(piece):
+                last = closed(code, one.block, "{}")
+                copies.append((one.begin, one.end, last, own[1], piece[own.end() :].strip(), 0))
+    for head in _COPIES.finditer(code, begin, end):
+        last = closed(code, head.end(), "{}")
+        copies.append(
+            (head.start(), last, end, "", code[head.end() : last] if "=" in head[1] else head[1], head.end(1))
+        )
+    for at, first, last, name, value, captures in copies:
+        words = set(WORD.findall(value))
+        later = [
+            (sets.start(), each.name)
+            for each in known
+            if each.name in words and each.begin <= at < each.end and not each.kind.startswith("const")
+            if is_whole(each.kind) or each.kind.endswith(("float", "double", "pointer"))
+            if (sets := re.compile(_SET_OF.format(each.name)).search(code, first, min(last, each.end)))
+        ]
+        is_changed = name and re.compile(_SET_OF.format(name)).search(code, first, last)
+        for set_at, copied in [] if is_changed else sorted(later)[:1]:
+            new = f"gpt149_new_{copied}_{at}" if captures else f"({value})"
+            span = (
+                (captures, first)
+                if captures
+                else (min([set_at, *(body for body, ended in loops if first <= body < set_at < ended)]), last)
+            )
+            uses = re.compile(rf"(?<![\w.]){name or copied}\b").finditer(code, *span)
+            places = [(*use.span(), new) for use in islice(uses, MOST_STATED)]
+            if places and captures:
+                places.append(insertion(captures, f", &{new} = {copied}"))
+            line, how = (
+                line_of(code, set_at),
+                f"with &{copied} in its [...]" if captures else "computed where it is used",
+            )
+            if places:
+                rank, edit = ranked_edit(
+                    code, 0.5, at, copied, "", places, f"{how}: line {line} sets {copied} only later"
+                )
+                yield (
+                    rank,
+                    replace(edit, declared=line, note=f"sets {copied}, which an earlier line has copied"),
+                )
+
+
+def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move a statement out of the loops around it, to the place before or after one of these loops.
+
+    The moved statement may still need the loops that it leaves. So some edits put copies of these loops around it: of
+    all, or of all but the outermost one.
+    """
+    apart = {at for at, _, _ in outer_loops(code, begin, end)}
+    shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
+    loops = sorted([*for_loops(code, begin, end), *while_loops(code, begin, end)])
+    for at, last in islice(_units(code, loops), MOST_UNITS):
+        acts = re.compile(r"(?<=[;{})])\s*(?!for\b|if\b)[\w.]+(?:\[[^][]*\])*\s*[-+*/]?=(?!=)").search(
+            code, at, last
+        )
+        acts_on = line_of(code, acts.end()) if acts else 0
+        used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
+        around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
+        for level, (outer, body, ended) in enumerate(around):
+            if outer in shared:
+                continue
+            inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
+            own = set(_LOCAL.findall(code, outer, body))
+            inside = {each.name for each in known if body < each.begin < at < each.end} | set(
+                _LOCAL.findall(code, body, at)
+            )
+            inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
+            words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
+            # If the statement uses constants that the loop declares, copy their declarations, too.
+            needed = sorted(words & inside)
+            declared = [_constant(code, name, body, at) for name in needed] if not level else [""]
+            declared = [text if len(inside & set(WORD.findall(text))) == 1 else "" for text in declared]
+            for copied in (inner, [code[outer:body], *inner]):
+                if (copied is inner and words & (own | inside)) or (words & inside and not all(declared)):
+                    continue
+                copy = " ".join(f"{' '.join(copied)} {{ {' '.join(declared)} {code[at:last]} }}".split())
+                text = f" if (@) {{ {copy} }} "
+                how = "this statement" if "\n" in code[at:last] else "this line"
+                how += f" and the declaration of {' and '.join(needed)}" if any(declared) else ""
+                how += " in a loop of its own" if copied else ""
+                # If this loop is another loop's body without braces, add braces. `mark` sorts the closing ones.
+                depth = sum(one[1] <= outer < one[2] for one in loops)
+                opens, closes = ("", "") if outer in apart else (" {", " }")
+                mark = f"/*{MOST_DEPTH - depth:03}*/" if closes else ""
+                for side in ("before", "after"):
+                    shown = f"{how} {side} the loop of line {line_of(code, outer)}"
+                    beside = [insertion(outer, opens + text), insertion(ended, mark + closes)]
+                    if side == "after":
+                        beside = [insertion(outer, opens), insertion(ended, mark + text + closes)]
+                    places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
+                    # An edit is weak if the loop sets values that the statement then uses too early.
+                    is_weak = side == "before" and bool(used & set(_SET_BEFORE.findall(code, body, at)))
+                    rank, edit = ranked_edit(
+                        code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown
+                    )
+                    other = acts_on if acts_on != edit.line else 0
+                    yield rank, replace(edit, is_weak=is_weak, declared=other, note="the same statement")
+
+
+def _constant(code: str, name: str, begin: int, end: int) -> str:
+    """Return the declaration of the constant or pointer `name` between two offsets; "" without one."""
+    kind = rf"(?:const(?:expr)?\s+\w+\s*\*?|\w+\s*\*)\s*{name}\s*=[^;{{}}]*;"
+    found = re.compile(kind).search(code, begin, end)
+    return found[0] if found else ""
+
+
+def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of the statements that may be moved, in each loop with braces. `for` and `if` are included."""
+    for _, body, last in loops:
+        opened = re.compile(r"\s*\{").match(code, body)
+        at = opened.end() if opened else last
+        while at < last - 1:
+            at += len(code[at:last]) - len(code[at:last].lstrip())
+            ended = statement_end(code, at)
+            while (other := re.compile(r"\s*else\b").match(code, ended)) is not None:
+                ended = statement_end(code, other.end())
+            text = code[at:ended]
+            is_moved = len(text) <= LONGEST_UNIT and (_ACTS.match(text) or re.match(r"(?:for|if)\b", text))
+            if is_moved and not re.search(r"#|\b(?:return|break|continue)\b", text):
+                yield at, ended
+            at = max(ended, at + 1)
+
+
+def kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move a declaration out of the loop around it, so that its variable keeps its value."""
+    loops = list(outer_loops(code, begin, end))
+    for one in simple_statements(code, begin, end):
+        own = _FIRST_VALUE.match(one.text)
+        around = [loop for loop in loops if loop[1] <= one.begin < loop[2]]
+        # Leave out first values with a name that the loop declares.
+        if (
+            own is None
+            or not around
+            or set(WORD.findall(own[3])) & set(_LOCAL.findall(code, around[-1][0], one.begin))
+        ):
+            continue
+        (kind, name, value), kept = own.groups(), f"gpt149_kept_{own[2]}_{one.begin}"
+        places = [
+            insertion(around[-1][0], f" {kind} {kept}{value}; "),
+            insertion(one.begin + own.start(2), "gpt149_new_"),
+            insertion(one.end - 1, f"; {kind}& {name} = @ ? {kept} : gpt149_new_{name}"),
+        ]
+        words = f"this line before the loop of line {line_of(code, around[-1][1])}"
+        yield ranked_edit(code, 1.3, one.begin, f"`{one.text};`", "", places, words)
