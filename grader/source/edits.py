@@ -1,11 +1,11 @@
 """Small edits of a student's file that may correct it, the likeliest first.
 
 `candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
-bound changed by 1, a `continue` left out. `grader.source.edited_source` compiles them together. KINDS lists the
-functions that yield edits, each of one kind, from the modules of edits of expressions, of statements, and of loops.
-They get a source without comments (`code`), the offsets `begin` and `end` of a function in it, and its variables
-(`known`). They yield (rank, edit); the lowest rank is the likeliest edit. The text is untrusted. Edits, names and
-functions are limited in number.
+bound changed by 1, a `continue` left out. `grader.source.edited_source` compiles them together. KINDS lists functions
+that yield one kind of edits each, from the modules `expression_edits`, `statement_edits` and `loop_edits`. They get a
+source without comments (`code`), the offsets `begin` and `end` of a function in it, and its variables (`known`). They
+yield (rank, edit); the lowest rank is the likeliest edit. The text is untrusted. Edits, names and functions are limited
+in number.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ MOST_EDITS, LARGEST, MOST_KNOWN = 1600, 1 << 17, 1000
 #: The kinds of edits of a function. Edits of the same rank keep this order.
 KINDS = (
     expression_edits.in_calls,
+    expression_edits.members,
     expression_edits.of_words,
     statement_edits.jumps,
     expression_edits.exchanged_indices,
     expression_edits.extremes,
-    loop_edits.thread_numbers,
+    loop_edits.thread_counts,
     expression_edits.integer_sums,
     loop_edits.unsigned_counters,
     expression_edits.byte_counts,
@@ -40,22 +41,33 @@ KINDS = (
     expression_edits.row_lengths,
     statement_edits.resets,
     statement_edits.made_anew,
-    loop_edits.all_threads,
     loop_edits.clipped,
+    statement_edits.last_blocks,
     statement_edits.of_statements,
     statement_edits.moves,
     statement_edits.copied_early,
     statement_edits.own_loops,
     loop_edits.exchanged_loops,
+    loop_edits.exchanged_exps,
     loop_edits.exchanged_names,
     statement_edits.kept,
+    loop_edits.comparisons,
     loop_edits.conditions,
+    loop_edits.last_tiles,
+    loop_edits.tile_ends,
     loop_edits.missing_conditions,
     loop_edits.pointers,
     loop_edits.hidden_counters,
     loop_edits.hidden_numbers,
-    expression_edits.factors,
-    expression_edits.values,
+    expression_edits.signs,
+    expression_edits.scaled_sums,
+    expression_edits.removed_factors,
+    expression_edits.removed_terms,
+    expression_edits.divisors,
+    expression_edits.scaled_indices,
+    expression_edits.stored_exps,
+    expression_edits.of_values,
+    expression_edits.numbers,
 )
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array. Only the number of
@@ -83,11 +95,9 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     functions = definitions(code)
     called = {each.name for each in functions}
     known = [each for each in declared_names(code)[:MOST_KNOWN] if each.name not in called]
-    spans = [
-        (each.start, each.end)
-        for each in functions
-        if each.name == names[0] or (each.name in names and not _converts(code, each))
-    ]
+    named = [each for each in functions if each.name in names]
+    parts = [each for each in named if each.name == names[0] or not _converts(code, each)]
+    spans = [(each.start, each.end) for each in parts]
     spans = [span for span in spans if not any(a < span[0] and span[1] <= b for a, b in spans)]
     found = list[tuple[float, Edit]]()
     for begin, end in spans:
@@ -95,9 +105,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
         for kind in KINDS:
             found += kind(code, begin, end, scope)
     # Drop edits of pragmas and array lengths: most of these need a plain name or a constant.
-    found = [
-        each for each in found if not any(_FIXED.search(row_before(code, at)) for at, _, _ in each[1].places)
-    ]
+    found = [one for one in found if not any(_FIXED.search(row_before(code, at)) for at, *_ in one[1].places)]
     found += list(_repeated(code, found))
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += expression_edits.in_macros(code, used)
@@ -113,33 +121,21 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
         last = closed(code, one.end(), "{}")
         arrays, text = ("vector", "objects") if "=" in one[1] else ("",), code[one.start() : last]
         others = {each.name for each in used if each.kind.endswith(arrays)} - set(WORD.findall(text))
-        kept = [
-            each
-            for each in kept
-            if not any(
-                one.end() <= at < last and others & set(WORD.findall(new)) for at, _, new in each[1].places
-            )
-        ]
-    # With `collapse`, OpenMP forbids bounds that depend on the counters of the collapsed loops.
+        kept = [each for each in kept if not _uses(each[1], others, (one.end(), last))]
+    # With `collapse`, OpenMP forbids statements between the heads of the collapsed loops, and counters in these heads.
     for nest in [nest for begin, end in spans for nest in collapsed(code, begin, end) if nest]:
         counters = set(re.findall(r"(\w+)\s*=", " ".join(code[at : code.find(";", at)] for at, _ in nest)))
         first, last = (statement_end(code, head[1]) for head in (nest[-1], nest[0]))
         apart = [*((one[1], two[0]) for one, two in pairwise(nest)), (first, last - 1)]
-        kept = [each for each in kept if not _changes_nest(each[1], nest, counters, apart)]
+        kept = [one for one in kept if not any(a <= at <= b for at, *_ in one[1].places for a, b in apart)]
+        kept = [one for one in kept if not any(_uses(one[1], counters, head) for head in nest)]
     kept.sort(key=lambda each: each[0])
     return [edit for _, edit in kept[:MOST_EDITS]]
 
 
-def _changes_nest(
-    edit: Edit, heads: Sequence[tuple[int, int]], counters: set[str], apart: Sequence[tuple[int, int]]
-) -> bool:
-    """Return True if OpenMP forbids an edit in loops under `collapse`: a statement between them (in a span of `apart`),
-    or one of the `counters` in one of the `heads`."""
-    for at, _, new in edit.places:
-        used = counters & set(WORD.findall(new))
-        if any(a <= at <= b for a, b in apart) or (used and any(a <= at < b for a, b in heads)):
-            return True
-    return False
+def _uses(edit: Edit, names: set[str], span: tuple[int, int]) -> bool:
+    """Return True if an edit puts one of the names into a span."""
+    return any(span[0] <= at < span[1] and names & set(WORD.findall(new)) for at, _, new in edit.places)
 
 
 def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[float, Edit]]:

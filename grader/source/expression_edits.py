@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, product
 
 from grader.source.cpptext import apart
@@ -19,6 +19,10 @@ MOST_WORDS, MOST_ALIKE = 4000, 4
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
+_DECLARES = re.compile(
+    r"\b(?:int|float|double|auto|long|size_t|unsigned|vector\s*<\s*float\s*>)\s*(?:const\s*)?[&*]?$"
+)
+_TEMPLATE_END = re.compile(r"[^<>(){};]*>\s*[({]")
 #: An expression to which a term may be added: the first value of a declared integer, or an index.
 _SUM = re.compile(
     r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|(?<=[\w\])])\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
@@ -102,8 +106,7 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 
 def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that replace a variable, a member or a small number."""
-    yield from _members(code, begin, end, known)
+    """Yield edits that replace a variable or a small number."""
     blocks, counters = _block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
     defined = set(_MACRO_NUMBER.findall(code))
@@ -172,10 +175,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             place = (*word.span(), new)
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
-            yield (
-                rank + 0.1 * k + is_unlikely,
-                Edit(line, shown + old, shown + new, (place,), is_weak=is_weak),
-            )
+            likely = rank + 0.1 * k + is_unlikely
+            yield likely, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
 
 def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> set[str]:
@@ -185,9 +186,8 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
     """
     whole, macros = {each.name for each in known if is_whole(each.kind)}, _MACRO_NUMBER.findall(code)
     named = _NAMED_NUMBER.findall(code, begin, end)
-    return (set(_STEP.findall(code, begin, end)) & whole) | {
-        name for name, value in named if value.isdigit() or value in macros
-    }
+    constants = {name for name, value in named if value.isdigit() or value in macros}
+    return (set(_STEP.findall(code, begin, end)) & whole) | constants
 
 
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
@@ -212,20 +212,15 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
     before = _before(code, word.start())
     if before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
         return False
-    if _SET.match(code, word.end()) or re.search(
-        r"\b(?:int|float|double|auto|long|size_t|unsigned|vector\s*<\s*float\s*>)\s*(?:const\s*)?[&*]?$",
-        before,
-    ):
+    if _SET.match(code, word.end()) or _DECLARES.search(before):
         return False
     # A template argument must be a constant.
-    if re.search(r"\w<(?:[^<>(){};]*,)?$", before) and re.compile(r"[^<>(){};]*>\s*[({]").match(
-        code, word.end()
-    ):
+    if re.search(r"\w<(?:[^<>(){};]*,)?$", before) and _TEMPLATE_END.match(code, word.end()):
         return False
     return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
 
 
-def _members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a member, as in `tile.begin`, by another one of the same object.
 
     After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns.
@@ -266,9 +261,8 @@ def integer_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
     """Yield edits that add up floats from 0.0f in place of 0."""
     for one in _ACCUMULATED.finditer(code, begin, end):
         first, last = one.end() - 1, closed(code, code.find("(", one.start()) + 1, "()")
-        cast = wrapped(
-            (one.start(), last), f"(@ ? {code[one.start() : first]}0.0f{code[first + 1 : last]} : "
-        )
+        new = f"{code[one.start() : first]}0.0f{code[first + 1 : last]}"
+        cast = wrapped((one.start(), last), f"(@ ? {new} : ")
         words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
         yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
 
@@ -301,7 +295,8 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
 
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add a term, such as `- pad` or `+ i0`, to an index or to the first value of an integer."""
-    blocks = _block_lengths(code, begin, end, known)
+    blocks, found = _block_lengths(code, begin, end, known), _ALIAS.finditer(code, begin, end)
+    aliases = [one for one in found if not _IN_HEAD.search(row_before(code, one.start()))]
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
         declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
         if declared is not None and declared[1] in blocks:
@@ -309,24 +304,16 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         at, used = last.end(), set(WORD.findall(last[0]))
         # For a counter's first value, leave out names in the loop's end: a loop that begins at its end does nothing.
         if re.search(r"\bfor\s*\($", row_before(code, last.start())):
-            used |= set(
-                WORD.findall(code[at : code.find(")", at)].split(";")[1] if ";" in code[at : at + 2] else "")
-            )
+            rest = code[at : code.find(")", at)]
+            used |= set(WORD.findall(rest.split(";")[1] if ";" in code[at : at + 2] else ""))
         # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
-        aliases = [
-            one
-            for one in _ALIAS.finditer(code, begin, end)
-            if not _IN_HEAD.search(row_before(code, one.start()))
-        ]
         used |= {one[2] for one in aliases if one[1] in used}
-        whole = [
-            name for name, kind in in_scope(known, at).items() if kind.endswith("int") and name not in used
-        ]
+        kinds = in_scope(known, at).items()
+        whole = [name for name, kind in kinds if kind.endswith("int") and name not in used]
         # Try variables of the same line first.
-        row = set(WORD.findall(code[code.rfind("\n", 0, at) + 1 : at]))
-        names = [name for name in whole if name in row] + [
-            name for name in reversed(whole) if name not in row
-        ]
+        row = set(WORD.findall(row_before(code, at)))
+        names = [name for name in whole if name in row]
+        names += [name for name in reversed(whole) if name not in row]
         old = last[0].lstrip("[, ").rpartition("=")[2].strip()
         for k, name in enumerate(names[:MOST_TERMS]):
             for sign in "+-":
@@ -365,9 +352,8 @@ def row_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         scope = in_scope(known, one.start()) if begin <= one.start() < end else {}
         for new in list(lengths[one[1]])[:MOST_UNUSED]:
             if new != one[2] and new.partition(".")[0] in scope:
-                yield ranked_edit(
-                    code, 0.9, one.start(2), one[2], new, wrapped(one.span(2), f"(@ ? {new} : ")
-                )
+                places = wrapped(one.span(2), f"(@ ? {new} : ")
+                yield ranked_edit(code, 0.9, one.start(2), one[2], new, places)
 
 
 def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -386,8 +372,8 @@ def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
                     yield ranked_edit(code, 2, word.start(), word[0], new)
 
 
-def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of expressions: exchange a sign, add or remove a factor or divisor, put brackets around a sum."""
+def signs(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange the signs + and -, or negate a difference: `exp(old - new)` for `exp(new - old)`."""
     exponents = [(call.start(), closed(code, call.end(), "()")) for call in _EXP.finditer(code, begin, end)]
     for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
         row = row_before(code, sign.start()).lstrip()
@@ -397,16 +383,17 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             old, other = f"{_OPERAND.findall(row)[0]} {sign[1]}", "-" if sign[1] == "+" else "+"
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
-    # Negate a difference: `exp(old - new)` in place of `exp(new - old)`.
     value = r"\s*((?:\((?:float|double)\)\s*)?[\w.]+(?:\[[^][]*\])?)\s*"
     for call in re.compile(rf"{_EXP.pattern}{value}-{value}(?=\))").finditer(code, begin, end):
         places = wrapped((call.start(1), call.end()), "(@ ? -1.0f : 1.0f) * (")
         old, new = f"{call[1]} - {call[2]}", f"{call[2]} - {call[1]}"
         yield ranked_edit(code, 1.2, call.start(1), old, new, places)
-    # Multiply a whole sum by the factor of its last term: `(b * H + h) * N` in place of `b * H + h * N`.
-    for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+)\b(?!\s*[\[(.]))").finditer(
-        code, begin, end
-    ):
+
+
+def scaled_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply a whole sum by the factor of its last term: `(b * H + h) * N` for `b * H + h * N`."""
+    tails = re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+)\b(?!\s*[\[(.]))")
+    for tail in tails.finditer(code, begin, end):
         at, factor = tail.start(), tail[1].strip()
         before = row_before(code, at)
         name = re.findall(r"[A-Za-z_]?\w*$", before)[0]
@@ -414,12 +401,23 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if is_number and not re.search(rf"{_POINTS.pattern}|&\s*[\w.]+\[[^][]*\]$", before):
             words = f"with brackets around the sum before {factor}"
             yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
+
+
+def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that remove a factor or a divisor."""
     for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
         kind = in_scope(known, factor.start(2)).get(factor[2], "")
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
-    # Remove a superfluous term: a small number, as in `/ (sum + 1e-6f)`, or a name.
+    for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
+        places = wrapped(lead.span(1), "(@ ? 1.0f : ")
+        yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
+
+
+def removed_terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that remove a superfluous term: a small number, as in `/ (sum + 1e-6f)`, or a name."""
+    exponents = [(call.start(), closed(code, call.end(), "()")) for call in _EXP.finditer(code, begin, end)]
     added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/%[.]|::|<\w))"
     for extra in re.compile(added).finditer(code, begin, end):
         if not any(first < extra.start() < last for first, last in exponents):
@@ -428,12 +426,25 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             likely = (1.6 if extra[2][0].isalpha() else 0.9) + is_guard
             places = wrapped(extra.span(2), "(@ ? 0 : ")
             yield ranked_edit(code, likely, extra.start(2), extra[0].strip(), "", places)
-    for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
-        places = wrapped(lead.span(1), "(@ ? 1.0f : ")
-        yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
+
+
+def divisors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that divide 1 by the value of a variable, or divide by another number than a sum in brackets."""
     for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
         yield ranked_edit(code, 1.9, copy.start(1), copy[1], f"1.0f / {copy[1]}")
-    # Multiply an index by a factor of other indices, such as the stride. Sizes that end a loop are left out.
+    sums = re.compile(r"/\s*(\(\s*[\w.]+(?:\[[^][]*\])?\s*\+\s*[\w.]+(?:\[[^][]*\])?\s*\))")
+    for sum_ in sums.finditer(code, begin, end):
+        kinds = in_scope(known, sum_.start()).items()
+        for name in [name for name, kind in kinds if kind.endswith(("float", "double"))][:6]:
+            places = wrapped(sum_.span(1), f"(@ ? {name} : ")
+            yield ranked_edit(code, 1.5, sum_.start(1), sum_[1], name, places)
+
+
+def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply an index by a factor of other indices, such as the stride, but not a loop's end.
+
+    In a sum, the other index gets the factor: `oh * stride + kh` in place of `oh + kh * stride`.
+    """
     bounds = set(re.findall(r"<=?\s*([A-Za-z_]\w*)\s*[;&]", code[begin:end]))
     scaled = dict.fromkeys(re.findall(r"[\w)]\s*\*\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])", code[begin:end]))
     for index in re.compile(r"(?<=\w)\[\s*([A-Za-z_]\w*)\s*\]").finditer(code, begin, end) if scaled else ():
@@ -441,29 +452,48 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         for factor in [one for one in scaled if one not in bounds and is_whole(scope.get(one, ""))][:4]:
             place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
             yield ranked_edit(code, 1.9, index.start(1), index[1], f"{index[1]} * {factor}", [place])
-    # Multiply the other index by the factor: `oh * stride + kh` in place of `oh + kh * stride`.
-    for index in re.compile(
-        r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b"
-    ).finditer(code, begin, end):
+    sums = re.compile(r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b")
+    for index in sums.finditer(code, begin, end):
         scope = in_scope(known, index.start())
         if all(is_whole(scope.get(name, "")) for name in index.groups()):
             new = f"{index[1]} * {index[3]} + {index[2]}"
             place = (*index.span(), f"(@ ? {new} : {index[0]})")
             yield ranked_edit(code, 1.2, index.start(), index[0], new, [place])
-    # Divide by another number than a sum in brackets.
-    for sum_ in re.compile(r"/\s*(\(\s*[\w.]+(?:\[[^][]*\])?\s*\+\s*[\w.]+(?:\[[^][]*\])?\s*\))").finditer(
-        code, begin, end
-    ):
-        kinds = in_scope(known, sum_.start()).items()
-        for name in [name for name, kind in kinds if kind.endswith(("float", "double"))][:6]:
-            places = wrapped(sum_.span(1), f"(@ ? {name} : ")
-            yield ranked_edit(code, 1.5, sum_.start(1), sum_[1], name, places)
-    # Store an exponential that is only added up: `sum += x[j] = exp(x[j])`.
-    for lone in re.compile(rf"\+=\s*({_EXP.pattern}\s*(\w+\[[^][]*\])\s*\))(?=\s*;)").finditer(
-        code, begin, end
-    ):
+
+
+def stored_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that store an exponential that is only added up: `sum += x[j] = exp(x[j])`."""
+    added = re.compile(rf"\+=\s*({_EXP.pattern}\s*(\w+\[[^][]*\])\s*\))(?=\s*;)")
+    for lone in added.finditer(code, begin, end):
         place = insertion(lone.start(1), f"(@ ? {lone[2]} : gpt149_kept) = ")
         yield ranked_edit(code, 1.4, lone.start(1), lone[1], f"{lone[2]} = {lone[1]}", [place])
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value that a statement sets, returns or writes, from `begin` to `last` - 1, where a `;`, `,` or `)` ends it."""
+
+    first: int  # begin of the statement
+    begin: int
+    last: int
+    kept: list[tuple[int, int, str]]  # insertions around an argument that may be passed by reference
+    atoms: list[str]  # variables and elements that an edit may use
+
+
+def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of values that are set or returned: brackets, a factor, a divisor, a term, or no call of exp()."""
+    summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
+    rescaling = set(_RESCALING.findall(code, begin, end))
+    for value in _values(code, begin, end, known):
+        yield from _other_brackets(code, value)
+        yield from _added_operands(code, value, rescaling)
+        yield from _rescaled_sums(code, value)
+        yield from _without_exp(code, value)
+        yield from _divided(code, value, summed)
+
+
+def _values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[_Value]:
+    """Yield the values of floats that the statements of a function set, return or write."""
     # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
     names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
@@ -472,8 +502,24 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         for one in elements
         if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float")
     }
-    valued = list[tuple[int, int, int]]()
-    """Statements that set or return a number: begin, begin of the value, and end."""
+    for first, at, last in _value_spans(code, begin, end, known, names):
+        scope = in_scope(known, first)
+        # An argument that may be passed by reference must be a variable: the edited value is stored in gpt149_kept.
+        is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[at : last - 1]) is not None
+        kept = wrapped((at, last - 1), "(gpt149_kept = ") if is_passed else []
+        fitting = [atom for atom in atoms if atom not in code[at:last]]
+        numbers = {name for name, kind in scope.items() if not kind.endswith(("object", "objects"))}
+        fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= numbers]
+        # The same name may be an array in one scope and a number in another: keep what fits the scope here.
+        floats = {name for name, kind in scope.items() if kind.endswith("float")}
+        fitting = [atom for atom in fitting if ("[" in atom) != (WORD.findall(atom)[0] in floats)]
+        yield _Value(first, at, last, kept, sorted(fitting, key=atoms.__getitem__))
+
+
+def _value_spans(
+    code: str, begin: int, end: int, known: Sequence[Name], names: Collection[str]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield statements that set, return or write a number: begin, begin of the value, and end."""
     for one in simple_statements(code, begin, end):
         at = one.begin
         for piece in apart(one.text):
@@ -482,74 +528,74 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             # Edit a value that a number or an element gets, but not an address that a pointer gets.
             is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
             if set_ and (set_[1] in names or set_[2].startswith("(")) and ("[" in set_[2] or not is_pointer):
-                valued.append((one.begin, at + set_.end(), ended))
+                yield one.begin, at + set_.end(), ended
             at = ended
     for back in re.compile(r"\breturn\s+(\(*([A-Za-z_]\w*)[^;{}?]*;)").finditer(code, begin, end):
         if in_scope(known, back.start()).get(back[2], "").endswith(("float", "double")):
-            valued.append((back.start(), back.start(1), back.end()))
+            yield back.start(), back.start(1), back.end()
     for call in re.compile(r"\b\w*[wW]rite\w*(?=\()").finditer(code, begin, end):
         last = closed(code, call.end() + 1, "()")
-        valued.append((call.start(), last - 1 - len(apart(code[call.end() + 1 : last - 1])[-1]), last))
-    summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
-    rescaling = set(_RESCALING.findall(code, begin, end))
-    for first, right, last in valued:
-        scope = in_scope(known, first)
-        # An argument that may be passed by reference must be a variable: the edited value is stored in gpt149_kept.
-        is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[right : last - 1]) is not None
-        kept = wrapped((right, last - 1), "(gpt149_kept = ") if is_passed else []
-        fitting = [atom for atom in atoms if atom not in code[right:last]]
-        numbers = {name for name, kind in scope.items() if not kind.endswith(("object", "objects"))}
-        fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= numbers]
-        # The same name may be an array in one scope and a number in another: keep what fits the scope here.
-        fitting = [
-            atom for atom in fitting if ("[" in atom) != scope[WORD.findall(atom)[0]].endswith("float")
-        ]
-        fitting.sort(key=atoms.__getitem__)
-        text = code[right : last - 1].strip()
-        for k, new in enumerate(islice(_rebracketed(text), MOST_BRACKETED)):
-            places, words = wrapped((right, last - 1), f"(@ ? {new} : "), f"with the brackets of `{new}`"
-            yield ranked_edit(code, 0.8 + 0.04 * k, right, text, new, [*kept[:1], *places, *kept[1:]], words)
-        exps = _EXP.finditer(code, right, last)
-        ends = list(_terms_of(code, right, last - 1))
-        places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
-        # The factor of a running softmax may also be missing in a sum in brackets.
-        opened = [right + one.end() for one in re.finditer(r"(?<![\w\])])\(", code[right:last])]
-        sums = [list(_terms_of(code, one, closed(code, one, "()") - 1)) for one in opened]
-        places_of += [(at, "*") for each in sums if len(each) > 1 for at in each]
-        for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
-            old = code[right:at].strip()[-24:]
-            old = old.lstrip("( ") if old.count("(") > old.count(")") else old
-            atoms_of = [atom for atom in fitting[:MOST_ATOMS] if operators != "*" or atom in rescaling]
-            for k, (atom, by) in enumerate(product(atoms_of, operators)):
-                neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
-                rank -= 1.3 * (by == "*" and atom in rescaling)
-                places = [*kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *kept[1:]]
-                yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
-        # A running softmax multiplies its old sum by exp(old - new maximum) before it adds a term.
-        target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[first:right])
-        scales = [atom for atom in fitting if "[" not in atom and atom in scope][:MOST_ATOMS]
-        for k, atom in enumerate(scales if target is not None else ()):
-            text = f"(@) ? (void)({target[1]} *= {atom}) : (void)0, " if target is not None else ""
-            words = f"with {target[1]} * {atom} in place of the old {target[1]}" if target is not None else ""
-            yield ranked_edit(code, 1.05 + 0.1 * k, first, atom, "", [insertion(first, text)], words)
-        for call in _EXP.finditer(code, right, last):
-            ended = closed(code, call.end(), "()")
-            places = wrapped((call.start(), ended), f"(@ ? ({code[call.end() : ended]} : ")
-            yield ranked_edit(
-                code, 0.9, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()"
-            )
-        # The last step of a softmax divides by a sum.
-        value = code[right : last - 1].strip()
-        divisors = [atom for atom in fitting if WORD.findall(atom)[0] in summed]
-        for k, atom in enumerate(divisors[-MOST_ATOMS:]):
-            new = (
-                f"{value} / {atom}"
-                if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", value)
-                else f"({value}) / {atom}"
-            )
-            divided = wrapped((right, last - 1), " (", f") / (@ ? {atom} : 1.0f)")
-            places = [*kept[:1], *divided, *kept[1:]]
-            yield ranked_edit(code, 1.0 + 0.05 * k, right, value, new, places)
+        yield call.start(), last - 1 - len(apart(code[call.end() + 1 : last - 1])[-1]), last
+
+
+def _other_brackets(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add, move or remove a pair of brackets."""
+    span, text = (value.begin, value.last - 1), code[value.begin : value.last - 1].strip()
+    for k, new in enumerate(islice(_rebracketed(text), MOST_BRACKETED)):
+        places, words = wrapped(span, f"(@ ? {new} : "), f"with the brackets of `{new}`"
+        places = [*value.kept[:1], *places, *value.kept[1:]]
+        yield ranked_edit(code, 0.8 + 0.04 * k, value.begin, text, new, places, words)
+
+
+def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add a factor, a divisor or a term. `rescaling` holds the factors of a running softmax."""
+    begin, last = value.begin, value.last
+    exps = _EXP.finditer(code, begin, last)
+    ends = list(_terms_of(code, begin, last - 1))
+    places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
+    # The factor of a running softmax may also be missing in a sum in brackets.
+    opened = [begin + one.end() for one in re.finditer(r"(?<![\w\])])\(", code[begin:last])]
+    sums = [list(_terms_of(code, one, closed(code, one, "()") - 1)) for one in opened]
+    places_of += [(at, "*") for each in sums if len(each) > 1 for at in each]
+    for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
+        old = code[begin:at].strip()[-24:]
+        old = old.lstrip("( ") if old.count("(") > old.count(")") else old
+        atoms = [atom for atom in value.atoms[:MOST_ATOMS] if operators != "*" or atom in rescaling]
+        for k, (atom, by) in enumerate(product(atoms, operators)):
+            neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
+            rank -= 1.3 * (by == "*" and atom in rescaling)
+            places = [*value.kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *value.kept[1:]]
+            yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
+
+
+def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply an old sum by a factor: a running softmax does it before it adds a term."""
+    target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[value.first : value.begin])
+    if target is None:
+        return
+    for k, atom in enumerate([atom for atom in value.atoms if "[" not in atom][:MOST_ATOMS]):
+        place = insertion(value.first, f"(@) ? (void)({target[1]} *= {atom}) : (void)0, ")
+        words = f"with {target[1]} * {atom} in place of the old {target[1]}"
+        yield ranked_edit(code, 1.05 + 0.1 * k, value.first, atom, "", [place], words)
+
+
+def _without_exp(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that leave out a call of exp()."""
+    for call in _EXP.finditer(code, value.begin, value.last):
+        ended = closed(code, call.end(), "()")
+        places = wrapped((call.start(), ended), f"(@ ? ({code[call.end() : ended]} : ")
+        yield ranked_edit(code, 0.9, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()")
+
+
+def _divided(code: str, value: _Value, summed: Collection[str]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that divide by one of the sums in `summed`, as the last step of a softmax does."""
+    span, text = (value.begin, value.last - 1), code[value.begin : value.last - 1].strip()
+    divisors = [atom for atom in value.atoms if WORD.findall(atom)[0] in summed]
+    for k, atom in enumerate(divisors[-MOST_ATOMS:]):
+        shown = text if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", text) else f"({text})"
+        divided = wrapped(span, " (", f") / (@ ? {atom} : 1.0f)")
+        places = [*value.kept[:1], *divided, *value.kept[1:]]
+        yield ranked_edit(code, 1.0 + 0.05 * k, value.begin, text, f"{shown} / {atom}", places)
 
 
 def _rebracketed(text: str) -> Iterator[str]:
@@ -592,13 +638,8 @@ def _is_needed(tokens: Sequence[str], a: int, b: int, lead: str) -> bool:
     before, inside, after = tokens[a - 1] if a else "(", tokens[a:b], tokens[b] if b < len(tokens) else ")"
     depths = list(accumulate((token[-1] == "(") - (token == ")") for token in inside))
     is_sum = any(depth == 0 and token in "+-" for depth, token in zip(depths, inside, strict=True))
-    if (
-        depths[-1]
-        or min(depths) < 0
-        or inside[0] in "+-*/)"
-        or inside[-1] in "+-*/"
-        or before[-1] not in "+-*/("
-    ):
+    is_operand = inside[0] not in "+-*/)" and inside[-1] not in "+-*/"
+    if depths[-1] or min(depths) < 0 or not is_operand or before[-1] not in "+-*/(":
         return False
     return lead != "(" or (before == "/" and b > a + 1) or (is_sum and (before in "-*" or after in "*/"))
 
@@ -608,11 +649,8 @@ def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
     depth = 0
     for one in re.compile(r"(?<!\+)[+](?!\+)|(?<!-)-(?![->])|[][()?]").finditer(code, at, end):
         # A sign after another operator, as in `== -1`, ends no term.
-        if (
-            one[0] in "+-?"
-            and depth == 0
-            and re.search(r"[\w)\]]$", before := code[at : one.start()].rstrip())
-        ):
+        may_end = one[0] in "+-?" and depth == 0
+        if may_end and re.search(r"[\w)\]]$", before := code[at : one.start()].rstrip()):
             yield at + len(before)
             if one[0] == "?":
                 return
@@ -620,7 +658,7 @@ def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
     yield at + len(code[at:end].rstrip())
 
 
-def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits of literal numbers: the first value of a sum or a maximum, and a step or a bound."""
     for one in re.compile(rf"(?<=[=,(:?])\s*({FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
         old, before = one[1], row_before(code, one.start(1))

@@ -41,11 +41,17 @@ _EXPONENTIAL = re.compile(r"[^=!<>+*/-]=\s*((?:std::)?expf?\([^-;?()]+-[^-;?()]+
 _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
 
 
-def thread_numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that replace the number of threads by the thread's number, or by that of the next region."""
+def thread_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace the number of threads by the thread's number, or by that of the next region.
+
+    Other edits start all threads in place of a fixed number, for which other lines do not allow.
+    """
     for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
         for new in ("omp_get_max_threads", "omp_get_thread_num")[one[0] == "omp_get_max_threads" :]:
             yield ranked_edit(code, 0, one.start(), f"{one[0]}()", f"{new}()", [(*one.span(), new)])
+    new = "omp_get_max_threads()"
+    for one in re.compile(r"\bnum_threads\s*\(\s*(\d+)\s*\)").finditer(code, begin, end):
+        yield ranked_edit(code, 0.7, one.start(1), one[1], new, wrapped(one.span(1), f"(@ ? {new} : "))
 
 
 def unsigned_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -59,13 +65,6 @@ def unsigned_counters(code: str, begin: int, end: int, known: Sequence[Name]) ->
             yield ranked_edit(code, 0, one.start(1), shown, "", cast, words)
 
 
-def all_threads(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that start all threads in place of a fixed number, for which other lines do not allow."""
-    new = "omp_get_max_threads()"
-    for one in re.compile(r"\bnum_threads\s*\(\s*(\d+)\s*\)").finditer(code, begin, end):
-        yield ranked_edit(code, 0.7, one.start(1), one[1], new, wrapped(one.span(1), f"(@ ? {new} : "))
-
-
 def clipped(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that limit the end of a last piece in place of leaving the loop: `hi = n` for `break`."""
     for one in _LEFT_OUT.finditer(code, begin, end):
@@ -76,22 +75,17 @@ def clipped(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 def exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that exchange a loop with the loops directly in it, which have the same bounds."""
-    heads = [
-        (one, closed(code, code.find("(", one.start()) + 1, "()")) for one in _FOR.finditer(code, begin, end)
-    ]
-    loops = [(one.start(), body, statement_end(code, body), one[1]) for one, body in heads[:MOST_LOOPS]]
+    heads = list(_FOR.finditer(code, begin, end))[:MOST_LOOPS]
+    begun = [(one, closed(code, code.find("(", one.start()) + 1, "()")) for one in heads]
+    loops = [(one.start(), body, statement_end(code, body), one[1]) for one, body in begun]
     for at, body, last, name in loops:
         inside = [loop for loop in loops if body <= loop[0] and loop[2] <= last]
         direct = [loop for loop in inside if not any(one[1] <= loop[0] < one[2] for one in inside)]
         begins, ends = [body, *(loop[2] for loop in direct)], [*(loop[0] for loop in direct), last]
         rest = "".join(code[a:b] for a, b in zip(begins, ends, strict=True))
         same = [re.sub(rf"\b{loop[3]}\b", name, code[loop[0] : loop[1]]) == code[at:body] for loop in direct]
-        if (
-            not direct
-            or not all(same)
-            or re.search(rf"\b{name}\b", rest)
-            or len({loop[3] for loop in direct}) > 1
-        ):
+        is_one = len({loop[3] for loop in direct}) == 1
+        if not is_one or not all(same) or re.search(rf"\b{name}\b", rest):
             continue
         other, places = direct[0][3], list[tuple[int, int, str]]()
         for loop in direct:
@@ -105,16 +99,26 @@ def exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> I
         yield ranked_edit(code, 1.2, at, name, other, places, words)
 
 
+def exchanged_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange the values of two factors of a running softmax."""
+    exps = [one.span(1) for one in _EXPONENTIAL.finditer(code, begin, end)]
+    for at, to in islice(pairwise(exps), MOST_PAIRS):
+        early, late = code[slice(*at)], code[slice(*to)]
+        if early != late and not re.search(r"[{}]", code[at[1] : to[0]]):
+            places = [*wrapped(at, f"(@ ? {late} : "), *wrapped(to, f"(@ ? {early} : ")]
+            lines = line_of(code, at[0]), line_of(code, to[0])
+            words, note = f"{late} in place of {early}", f"{early} in place of {late}"
+            shown = f"{words}, and {note} in line {lines[1]}"
+            yield 0.8, Edit(lines[0], early, late, tuple(places), shown, declared=lines[1], note=note)
+
+
 def exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that swap two integers: two bounds of one condition, two initial values of a form, two loops' steps.
 
     For example, an edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
     """
-    bounds = [
-        one
-        for one in _COMPARED.finditer(code, begin, end)
-        if is_whole(in_scope(known, one.start()).get(one[1], ""))
-    ]
+    found = _COMPARED.finditer(code, begin, end)
+    bounds = [one for one in found if is_whole(in_scope(known, one.start()).get(one[1], ""))]
     for first, second in pairwise(bounds):
         if first[1] != second[1] and not re.search(r"[;{}]", code[first.end() : second.start()]):
             swapped = ((*first.span(1), second[1]), (*second.span(1), first[1]))
@@ -138,44 +142,33 @@ def exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> I
         if one.span(1) not in done:
             alike.setdefault(one[2] + WORD.sub("w", one[1]), []).append(one.span(1))
     pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_PAIRS)]
-    # The two factors of a running softmax: exchange the whole values.
-    exps = [one.span(1) for one in _EXPONENTIAL.finditer(code, begin, end)]
-    for at, to in islice(pairwise(exps), MOST_PAIRS):
-        early, late = code[slice(*at)], code[slice(*to)]
-        if early != late and not re.search(r"[{}]", code[at[1] : to[0]]):
-            places = [*wrapped(at, f"(@ ? {late} : "), *wrapped(to, f"(@ ? {early} : ")]
-            lines = line_of(code, at[0]), line_of(code, to[0])
-            words, note = f"{late} in place of {early}", f"{early} in place of {late}"
-            shown = f"{words}, and {note} in line {lines[1]}"
-            yield 0.8, Edit(lines[0], early, late, tuple(places), shown, declared=lines[1], note=note)
     for spans in pairs:
         texts, scopes = [code[at:last] for at, last in spans], [in_scope(known, at) for at, _ in spans]
         line, other = (line_of(code, at) for at, _ in spans)
         for old, new in dict.fromkeys(zip(*map(WORD.findall, texts), strict=True)):
-            if old == new or not all(
-                is_whole(scope.get(name, "")) for name in (old, new) for scope in scopes
-            ):
+            is_number = all(is_whole(scope.get(name, "")) for name in (old, new) for scope in scopes)
+            if old == new or not is_number:
                 continue
-            changed = (
-                re.sub(rf"\b{a}\b", b, text) for text, a, b in zip(texts, (old, new), (new, old), strict=True)
-            )
-            places = [
-                each
-                for (at, last), text in zip(spans, changed, strict=True)
-                for each in wrapped((at, last), f"(@ ? (decltype({code[at:last]}))({text}) : ")
-            ]
+            places = list[tuple[int, int, str]]()
+            for span, text, a, b in zip(spans, texts, (old, new), (new, old), strict=True):
+                other_text = re.sub(rf"\b{a}\b", b, text)
+                places += wrapped(span, f"(@ ? (decltype({text}))({other_text}) : ")
             words, note = f"{new} in place of {old}", f"{old} in place of {new}"
             shown = f"{words}, and {note} in line {other}"
             yield 1.0, Edit(line, old, new, tuple(places), shown, declared=other, note=note)
 
 
-def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of conditions: exchange `<` and `<=`, limit a loop's end to a size, negate or drop an `if`."""
+def comparisons(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange `<` and `<=`."""
     for one in re.compile(r"\b(\w+)\s*(<=?)(?![<=])\s*(?=[\w(])(?!\w+\s*[;)])").finditer(code, begin, end):
         if is_whole(in_scope(known, one.start()).get(one[1], "")):
             by, new = ("1", "<=") if one[2] == "<" else ("-1", "<")
             place = insertion(one.end(), f"(@ ? {by} : 0) + ")
             yield ranked_edit(code, 1.1, one.start(), f"{one[1]} {one[2]}", f"{one[1]} {new}", [place])
+
+
+def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that negate the condition of an `if` or before a `?`, or that drop an `if`."""
     for one in re.compile(r"\bif\s*\(").finditer(code, begin, end):
         last = closed(code, one.end(), "()") - 1
         for rank, opened, words in (
@@ -183,9 +176,15 @@ def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
             (1.5, "(@) || (", "without the condition"),
             (1.7, "!(@) && (", "without what this `if` does"),
         ):
-            yield ranked_edit(
-                code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
-            )
+            places = [insertion(one.end(), opened), insertion(last, ")")]
+            yield ranked_edit(code, rank, one.start(), "if", "", places, words)
+    for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
+        places, words = wrapped(one.span(1), " (@) != (", ") "), f"with the opposite of {one[1].strip()}"
+        yield ranked_edit(code, 1.2, one.start(1), one[1], "", places, words)
+
+
+def last_tiles(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of conditions that leave out the last tile if it is incomplete."""
     # The last tile may end beyond the size, so that `==` never holds. The edit writes `a >= b` as a == max(a, b).
     for one in _REACHED.finditer(code, begin, end):
         if is_whole(in_scope(known, one.start()).get(one[3], "")):
@@ -198,36 +197,29 @@ def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
         shown, new = one[0].strip("; "), f"{one[1]} < {one[2]}"
         places = [insertion(one.start(1), f"(@) ? {new} : ")]
         yield ranked_edit(code, 0.9, one.start(1), shown, new, places)
-    for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
-        places = wrapped(one.span(1), " (@) != (", ") ")
-        yield ranked_edit(
-            code, 1.2, one.start(1), one[1], "", places, f"with the opposite of {one[1].strip()}"
-        )
-    # Inside a loop over tiles, limit the end of each tile to the end of all tiles.
+
+
+def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that limit the end of each tile, inside a loop over tiles, to the end of all tiles."""
+    tile = re.compile(r"(?:(?<!\()\bint\s+|,\s*)(\w+)\s*=\s*([^;,?()]+)(?=[;,])")
     heads = [(head, scope_end(code, head.end(1), ())) for head in _FOR.finditer(code, begin, end)]
     for outer, last in [each for each in heads if (each[0][4] or "1").strip() != "1"]:
         size, counter = outer[3].strip(), outer[1]
         for head, _ in heads:
-            is_parallel = (
-                "#" in code[code.rfind("\n", 0, code.rfind("\n", 0, head.start())) + 1 : head.start()]
-            )
+            row = code.rfind("\n", 0, head.start())
+            is_parallel = "#" in code[code.rfind("\n", 0, row) + 1 : head.start()]
             is_size = re.fullmatch(r"[A-Z]|d", head[3].strip()) and head[3].strip() != outer[4].strip()
             if outer.end() < head.start() < last and not is_parallel and not is_size:
                 index = head[1] if counter in WORD.findall(head[2]) else f"{counter} + {head[1]}"
-                places, words = (
-                    [insertion(head.end(3), f" && !((@) && {index} >= {size})")],
-                    f"`&& {index} < {size}`",
-                )
-                yield ranked_edit(code, 1.2, head.end(3), "", words, places, f"with {words}")
-        for one in re.compile(r"(?:(?<!\()\bint\s+|,\s*)(\w+)\s*=\s*([^;,?()]+)(?=[;,])").finditer(
-            code, outer.end(), last
-        ):
+                at, words = head.end(3), f"`&& {index} < {size}`"
+                place = insertion(at, f" && !((@) && {index} >= {size})")
+                yield ranked_edit(code, 1.2, at, "", words, [place], f"with {words}")
+        for one in tile.finditer(code, outer.end(), last):
             if "min" not in one[2]:
                 most = size if counter in WORD.findall(one[2]) else f"{size} - {counter}"
+                new = f"std::min({one[2].strip()}, {most})"
                 places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
-                yield ranked_edit(
-                    code, 1.0, one.start(2), one[2], f"std::min({one[2].strip()}, {most})", places
-                )
+                yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
 
 
 def missing_conditions(
@@ -271,23 +263,14 @@ def missing_conditions(
             for term in other[::2] if names or set(own[::2]) & set(other[::2]) else ():
                 pieces = re.findall(r"\w+|\W+", term)
                 new = "".join(names.get(piece, piece) for piece in pieces)
-                if (
-                    new in own
-                    or (at, new) in done
-                    or not {name for name in WORD.findall(new) if not name.isdigit()} <= scope
-                ):
+                used = {name for name in WORD.findall(new) if not name.isdigit()}
+                if new in own or (at, new) in done or not used <= scope:
                     continue
-                by = other[1]
                 done.add((at, new))
-                places = [
-                    insertion(at, "("),
-                    insertion(
-                        last, f") {by} {'!' if by == '&&' else ''}((@) && {'!' if by == '&&' else ''}({new}))"
-                    ),
-                ]
-                yield ranked_edit(
-                    code, 0.8, at, "", new, places, f"with `{by} {new}`, as in a similar condition"
-                )
+                by, sign = other[1], "!" if other[1] == "&&" else ""
+                places = wrapped((at, last), "(", f") {by} {sign}((@) && {sign}({new}))")
+                words = f"with `{by} {new}`, as in a similar condition"
+                yield ranked_edit(code, 0.8, at, "", new, places, words)
 
 
 def _operands(condition: str) -> list[str]:
@@ -299,9 +282,8 @@ def _operands(condition: str) -> list[str]:
 def pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that set a pointer back after a loop that moves it, or that also move another pointer in the loop."""
     for at, body, last in outer_loops(code, begin, end):
-        for name in [
-            each.name for each in known if each.kind.endswith("pointer") and each.begin <= at < each.end
-        ]:
+        around = [each for each in known if each.begin <= at < each.end]
+        for name in [each.name for each in around if each.kind.endswith("pointer")]:
             if re.compile(rf"\b{name}\s*(?:\+\+|\+=)|\+\+{name}\b").search(code, body, last):
                 kept = f"gpt149_kept_{name}_{at}"
                 places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
@@ -328,14 +310,10 @@ def hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> I
         if not (begin <= each.begin < end) or each.kind != "int":
             continue
         row = row_before(code, each.begin)
-        head = re.search(
-            rf"\b\w+\s*\(\s*(?:\w+\s+)?{each.name}$|\bfor\s*\(\s*(?:\w+\s+)?{each.name}\s*=[^;]*$", row
-        )
-        outer = [
-            one
-            for one in known
-            if one.name == each.name and is_whole(one.kind) and one.begin < each.begin < one.end
-        ]
+        name = rf"\s*\(\s*(?:\w+\s+)?{each.name}"
+        head = re.search(rf"\b\w+{name}$|\bfor{name}\s*=[^;]*$", row)
+        same = [one for one in known if one.name == each.name and is_whole(one.kind)]
+        outer = [one for one in same if one.begin < each.begin < one.end]
         if head is None or not outer:
             continue
         at = each.begin - len(row) + head.start()
@@ -347,10 +325,8 @@ def hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> I
             kept = f"gpt149_outer_{each.name}_{at}_{mask}"
             places = [insertion(at, f" const int {kept} = {each.name}; ")]
             places += [(*use.span(), kept) for k, use in enumerate(uses) if mask >> k & 1]
-            line = line_of(code, outer[-1].begin)
-            words = (
-                f"with another name for its counter: this {each.name} hides the {each.name} of line {line}"
-            )
+            hidden = f"this {each.name} hides the {each.name} of line {line_of(code, outer[-1].begin)}"
+            words = f"with another name for its counter: {hidden}"
             yield ranked_edit(code, 0.4, at, each.name, "", places, words)
 
 

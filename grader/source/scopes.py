@@ -87,9 +87,8 @@ def _declared_names(code: str) -> Iterator[Name]:
         if row_before(code, one.start()).lstrip().startswith(("#", "typedef")):
             continue
         held = re.findall(r"<\s*(\w+)", one[5] or "")
-        of_values = (
-            {"float": "vector", "double": "double vector"}.get(held[0], "objects") if held else "tensor"
-        )
+        vectors = {"float": "vector", "double": "double vector"}
+        of_values = vectors.get(held[0], "objects") if held else "tensor"
         kind = one[2] or (of_values if one[5] else "pointer" if one[4] else "float")
         kind = f"{kind} array" if code[one.end()] == "[" else kind
         kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
@@ -97,9 +96,8 @@ def _declared_names(code: str) -> Iterator[Name]:
         yield Name(one[6], kind, _begun(code, one.end()), end)
         at, is_parameter = one.end(), code[one.end()] in ",)" and _is_in_brackets(code, one.start())
         while not is_parameter and (more := _NEXT.match(code, at)) and more.end() < end:
-            yield Name(
-                more[2], kind if more[1] or "pointer" not in kind else "float", _begun(code, more.end()), end
-            )
+            of = kind if more[1] or "pointer" not in kind else "float"
+            yield Name(more[2], of, _begun(code, more.end()), end)
             at = more.end()
 
 
@@ -295,8 +293,6 @@ _PARALLEL_LOOP = re.compile(
 _OWN_CLAUSE = re.compile(
     r"\b(?:(?:first|last)?private|linear)\s*\(([^()]*)\)|\breduction\s*\([^:()]*:([^()]*)\)"
 )
-
-
 #: A pragma that shares out work inside a parallel region, or lets one thread do it.
 _SHARES = re.compile(
     r"#[ \t]*pragma[ \t]+omp[ \t]+(?!parallel)[^\n]*\b(?:for|sections|single|master|task\w*|atomic)\b"
@@ -317,10 +313,8 @@ def shared_loop(code: str, at: int) -> list[int]:
     if region is None:
         return []
     heads = [one.start(1) for one in _PARALLEL_LOOP.finditer(code, region, at)]
-    return [
-        line_of(code, each)
-        for each in (region, *(one for one in heads[-1:] if statement_end(code, one) > at))
-    ]
+    around = [one for one in heads[-1:] if statement_end(code, one) > at]
+    return [line_of(code, each) for each in (region, *around)]
 
 
 def whole_loops(code: str, begin: int, end: int) -> list[int]:
@@ -342,10 +336,8 @@ def whole_loops(code: str, begin: int, end: int) -> list[int]:
             if own & set(WORD.findall(set_[2])) and not kinds.get(set_[1], "").endswith(("float", "double")):
                 own.add(set_[1])
         while (head := re.compile(r"\b(?:for|while)\s*\(").search(code, at, last)) is not None:
-            body, is_body = (
-                closed(code, head.end(), "()"),
-                at == pragma.end() and not code[at : head.start()].strip(),
-            )
+            body = closed(code, head.end(), "()")
+            is_body = at == pragma.end() and not code[at : head.start()].strip()
             at = statement_end(code, head.start())
             tests = [code[head.end() : body], *re.findall(r"\bif\s*\([^;{}]*[=!]=[^;{}]*", code[body:at])]
             stores = ["shared"] if is_body else _STORE.findall(code, body, at)

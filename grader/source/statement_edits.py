@@ -143,10 +143,8 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}{bytes_}); "
         if each.kind == "objects":
             new = f" if (@) for (auto& gpt149_one : {each.name}) gpt149_one = {{}}; "
-        inside = [body for body, _ in loops if each.begin <= body < each.end]
-        inside = [
-            at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
-        ]
+        use, inside = re.compile(rf"\b{each.name}\b"), [at for at, _ in loops if each.begin <= at < each.end]
+        inside = [at for at in inside if use.search(code, at, closed(code, at, "{}"))]
         # In a loop that changes the variable step by step, the edit is weak (`Edit.is_weak`): it would undo the steps.
         others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
@@ -179,25 +177,24 @@ def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             new = f"{name} = {one[1]}{given};"
             for body, ended in loop_bodies(code, one.end(), last):
                 if re.compile(rf"\b{name}\b").search(code, body, ended):
-                    line, words = line_of(code, body), f"after line {line_of(code, body)} add `{new}`"
-                    place = insertion(body, f" if (@) {{ {new} }} ")
-                    yield (
-                        0.95,
-                        Edit(line, "", new, (place,), words, line_of(code, one.start(1)), "its first value"),
-                    )
+                    line, declared = line_of(code, body), line_of(code, one.start(1))
+                    place, words = insertion(body, f" if (@) {{ {new} }} "), f"after line {line} add `{new}`"
+                    yield 0.95, Edit(line, "", new, (place,), words, declared, "its first value")
 
 
-def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that remove statements, exchange `=` and `+=`, or undo a shadowing declaration."""
-    # A sum that is added up whenever a block is full: add the last, incomplete block after the loop.
+def last_blocks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add the last, incomplete block after a loop that adds a block to a sum whenever it is full."""
     full = re.compile(r"\bif\s*\([^;{}]*\)\s*\{\s*([\w.]+\s*\+=\s*(\w+)\s*;)(?=[^{}]*\b\2\s*=\s*0)")
     for block in full.finditer(code, begin, end):
         around = [loop for loop in outer_loops(code, begin, end) if loop[1] <= block.start() < loop[2]]
         for at, _, last in around[-1:]:
             words = f"after the loop of line {line_of(code, at)} add `{block[1]}`"
-            yield ranked_edit(
-                code, 0.7, block.start(1), block[1], "", [insertion(last, f" if (@) {block[1]} ")], words
-            )
+            place = insertion(last, f" if (@) {block[1]} ")
+            yield ranked_edit(code, 0.7, block.start(1), block[1], "", [place], words)
+
+
+def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that remove statements, exchange `=` and `+=`, or undo a shadowing declaration."""
     statements = simple_statements(code, begin, end)
     for one in statements:
         at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
@@ -233,29 +230,22 @@ def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
             new = f"= (@ ? {'0' if is_sum else name} : {name if is_sum else '0'}) + ("
             # A comma ends the value, as in `b = i / H, h = i % H`.
             places = [(begins, begins + len(added[2]), new), insertion(at + len(apart(one.text)[0]), ")")]
-            other = "=" if is_sum else "+="
-            yield ranked_edit(
-                code, 1.0 if is_sum else 1.3, at, f"{name} {added[2]}", f"{name} {other}", places
-            )
+            rank, other = (1.0, "=") if is_sum else (1.3, "+=")
+            yield ranked_edit(code, rank, at, f"{name} {added[2]}", f"{name} {other}", places)
         if one.is_bare:
             continue
         # If x[i] is the new maximum, a running sum of exp(x[i] - maximum) is scaled and gets the term exp(0) = 1.
         if scaled := re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\*=", one.text):
-            words, place = (
-                f"after it add `{scaled[1]} += 1;`",
-                insertion(one.end, f" if (@) {scaled[1]} += 1; "),
-            )
-            yield ranked_edit(code, 1.5, at, shown, "", [place], words)
+            place = insertion(one.end, f" if (@) {scaled[1]} += 1; ")
+            yield ranked_edit(code, 1.5, at, shown, "", [place], f"after it add `{scaled[1]} += 1;`")
             # The sum of the values in a running softmax needs the factor of the sum of the weights.
             for sums in _SUMS_OF.finditer(code, begin, end):
                 new = f"{sums[3]} {one.text[len(scaled[1]) :].lstrip()};"
                 names = set(WORD.findall(sums[1] + sums[3])) - {sums[2], "for", "int", "size_t", "0", "1"}
                 if names <= in_scope(known, at).keys() and scaled[1] != sums[3]:
                     text = f"{' '.join(sums[1].split())} {new}"
-                    words = f"after it add `{text}`"
-                    yield ranked_edit(
-                        code, 0.6, at, shown, "", [insertion(one.end, f" if (@) {text} ")], words
-                    )
+                    place = insertion(one.end, f" if (@) {text} ")
+                    yield ranked_edit(code, 0.6, at, shown, "", [place], f"after it add `{text}`")
 
 
 def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -263,10 +253,8 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     loops = list(outer_loops(code, begin, end))
     statements = simple_statements(code, begin, end)
     blocks = {one.block: closed(code, one.block, "{}") for one in statements}
-    beside = {
-        block: [(one.begin, one.end, 0) for one in statements if one.block == block and not one.is_bare]
-        for block in blocks
-    }
+    units = [(one.block, (one.begin, one.end, 0)) for one in statements if not one.is_bare]
+    beside = {block: [unit for of, unit in units if of == block] for block in blocks}
     """Statements and loops by their block: begin, end, and the offset after the head of a loop (0: no loop)."""
     for at, body, last in loops:
         if around := [block for block, ended in blocks.items() if block <= at < ended]:
@@ -288,9 +276,8 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         row = sorted(beside[one.block])
         k = [each[0] for each in row].index(one.begin)
         for step, side, edge in ((1, "after", "start"), (-1, "before", "end")):
-            for at, last, body in (
-                row[k + step :: step][:MOST_STEPS] if k + step >= 0 and (not own or step > 0) else ()
-            ):
+            is_tried = k + step >= 0 and (not own or step > 0)
+            for at, last, body in row[k + step :: step][:MOST_STEPS] if is_tried else ():
                 line = line_of(code, body or at)
                 if line == line_of(code, one.begin) or not re.search(passed, code[at:last]):
                     continue
@@ -301,9 +288,8 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
                     for _, inner, ended in nested:
                         opened = re.compile(r"\s*\{").match(code, inner)
                         if opened and re.search(passed, code[inner:ended]):
-                            to.append(
-                                (opened.end(), f"at the start of the loop of line {line_of(code, inner)}")
-                            )
+                            where = f"at the start of the loop of line {line_of(code, inner)}"
+                            to.append((opened.end(), where))
                 if body and (inside := re.compile(r"\s*\{").match(code, body)):
                     place = inside.end() if step > 0 else last - 1
                     to.append((place, f"at the {edge} of the loop of line {line}"))
@@ -331,9 +317,8 @@ def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
                 copies.append((one.begin, one.end, last, own[1], piece[own.end() :].strip(), 0))
     for head in _COPIES.finditer(code, begin, end):
         last = closed(code, head.end(), "{}")
-        copies.append(
-            (head.start(), last, end, "", code[head.end() : last] if "=" in head[1] else head[1], head.end(1))
-        )
+        value = code[head.end() : last] if "=" in head[1] else head[1]
+        copies.append((head.start(), last, end, "", value, head.end(1)))
     for at, first, last, name, value, captures in copies:
         words = set(WORD.findall(value))
         later = [
@@ -346,27 +331,18 @@ def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
         is_changed = name and re.compile(_SET_OF.format(name)).search(code, first, last)
         for set_at, copied in [] if is_changed else sorted(later)[:1]:
             new = f"gpt149_new_{copied}_{at}" if captures else f"({value})"
-            span = (
-                (captures, first)
-                if captures
-                else (min([set_at, *(body for body, ended in loops if first <= body < set_at < ended)]), last)
-            )
+            begins = [set_at, *(body for body, ended in loops if first <= body < set_at < ended)]
+            span = (captures, first) if captures else (min(begins), last)
             uses = re.compile(rf"(?<![\w.]){name or copied}\b").finditer(code, *span)
             places = [(*use.span(), new) for use in islice(uses, MOST_STATED)]
             if places and captures:
                 places.append(insertion(captures, f", &{new} = {copied}"))
-            line, how = (
-                line_of(code, set_at),
-                f"with &{copied} in its [...]" if captures else "computed where it is used",
-            )
             if places:
-                rank, edit = ranked_edit(
-                    code, 0.5, at, copied, "", places, f"{how}: line {line} sets {copied} only later"
-                )
-                yield (
-                    rank,
-                    replace(edit, declared=line, note=f"sets {copied}, which an earlier line has copied"),
-                )
+                how = f"with &{copied} in its [...]" if captures else "computed where it is used"
+                line, note = line_of(code, set_at), f"sets {copied}, which an earlier line has copied"
+                shown = f"{how}: line {line} sets {copied} only later"
+                rank, edit = ranked_edit(code, 0.5, at, copied, "", places, shown)
+                yield rank, replace(edit, declared=line, note=note)
 
 
 def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -378,10 +354,9 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     apart = {at for at, _, _ in outer_loops(code, begin, end)}
     shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
     loops = sorted([*for_loops(code, begin, end), *while_loops(code, begin, end)])
+    sets = re.compile(r"(?<=[;{})])\s*(?!for\b|if\b)[\w.]+(?:\[[^][]*\])*\s*[-+*/]?=(?!=)")
     for at, last in islice(_units(code, loops), MOST_UNITS):
-        acts = re.compile(r"(?<=[;{})])\s*(?!for\b|if\b)[\w.]+(?:\[[^][]*\])*\s*[-+*/]?=(?!=)").search(
-            code, at, last
-        )
+        acts = sets.search(code, at, last)
         acts_on = line_of(code, acts.end()) if acts else 0
         used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
@@ -390,9 +365,8 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 continue
             inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
             own = set(_LOCAL.findall(code, outer, body))
-            inside = {each.name for each in known if body < each.begin < at < each.end} | set(
-                _LOCAL.findall(code, body, at)
-            )
+            inside = {each.name for each in known if body < each.begin < at < each.end}
+            inside |= set(_LOCAL.findall(code, body, at))
             inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
             words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
             # If the statement uses constants that the loop declares, copy their declarations, too.
@@ -419,9 +393,8 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                     places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
                     # An edit is weak if the loop sets values that the statement then uses too early.
                     is_weak = side == "before" and bool(used & set(_SET_BEFORE.findall(code, body, at)))
-                    rank, edit = ranked_edit(
-                        code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown
-                    )
+                    rank = 1.3 + 0.05 * len(copied)
+                    _, edit = ranked_edit(code, rank, at, code[at:last], "", places, shown)
                     other = acts_on if acts_on != edit.line else 0
                     yield rank, replace(edit, is_weak=is_weak, declared=other, note="the same statement")
 
@@ -456,12 +429,10 @@ def kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tup
     for one in simple_statements(code, begin, end):
         own = _FIRST_VALUE.match(one.text)
         around = [loop for loop in loops if loop[1] <= one.begin < loop[2]]
+        if own is None or not around:
+            continue
         # Leave out first values with a name that the loop declares.
-        if (
-            own is None
-            or not around
-            or set(WORD.findall(own[3])) & set(_LOCAL.findall(code, around[-1][0], one.begin))
-        ):
+        if set(WORD.findall(own[3])) & set(_LOCAL.findall(code, around[-1][0], one.begin)):
             continue
         (kind, name, value), kept = own.groups(), f"gpt149_kept_{own[2]}_{one.begin}"
         places = [
