@@ -690,6 +690,14 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
     assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3) and not only.of_value
+    # Other threads report local arrays in the middle of it, and one thread reports no index before another does.
+    space, index = (
+        "module.cpp:{}:5: runtime error: " + say
+        for say in ("insufficient space\n", "index 8 out of bounds\n")
+    )
+    among = space.format(2) + asan + index.format(3) + space.format(1) + index.format(1) + stack.format(1)
+    found = [(each.has_index, each.place) for each in sanitize.reports(among, source)]
+    assert found == [(False, (1, 3)), (True, (3,)), (True, (1,)), (False, (2,))]
 
 
 def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Path) -> None:

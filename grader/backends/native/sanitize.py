@@ -85,6 +85,11 @@ class SanitizerReport:
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
     @property
+    def has_index(self) -> bool:
+        """Whether the message gives the index that was out of range."""
+        return self.kind == "vector index" or bool(re.search(r"\bindex -?\d+ out of bounds", self.message))
+
+    @property
     def of_value(self) -> str:
         """Headline for an error in a computed value, such as an integer overflow; "" for a bad memory access."""
         if self.kind != "undefined behaviour":
@@ -200,7 +205,7 @@ BEGINS = re.compile(
     r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
 )
 #: The lines of AddressSanitizer's report before its stack. Other threads may print UBSan's lines among them.
-STARTED = re.compile(r"ERROR: AddressSanitizer: [^\n]*\n(?:(?![ \t]*#\d)[^\n]*\n){0,12}")
+STARTED = re.compile(r"ERROR: AddressSanitizer: [^\n]*\n(?:(?![ \t]*#\d)[^\n]*\n){0,40}")
 
 
 def report(output: str, source: Path) -> SanitizerReport | None:
@@ -248,7 +253,9 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
     `source` is the student's file, which was compiled under the name module.cpp.
     """
     output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
+    among = [line[0] for started in STARTED.finditer(output) for line in UBSAN.finditer(started[0])]
     output = STARTED.sub(lambda lines: re.sub(f"{UBSAN.pattern}\n", "", lines[0], flags=re.M), output)
+    output = "\n".join([output, *among])
     rows = source.read_text(errors="replace").split("\n")
     starts = [match.start() for match in BEGINS.finditer(output)][:MOST_REPORTS]
     found: dict[tuple[int, ...], SanitizerReport] = {}
@@ -258,11 +265,13 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
             continue
         known = found.setdefault(described.place, described)
         # Of two reports on one place, keep the one with index and size.
-        if described.kind == "vector index" and known.kind != described.kind:
+        if described.has_index and not known.has_index:
             found[described.place] = described
+    # Threads print in any order: the reports with an index say the most about a local array.
+    ordered = sorted(found.values(), key=lambda each: "insufficient space" in each.message)
     # If something wrote beyond an array, leave out integer overflows: the write may have changed the numbers.
-    is_damaged = any(each.kind == "heap-buffer-overflow write" for each in found.values())
-    return tuple(each for each in found.values() if not (is_damaged and "integer overflow" in each.message))
+    is_damaged = any(each.kind == "heap-buffer-overflow write" for each in ordered)
+    return tuple(each for each in ordered if not (is_damaged and "integer overflow" in each.message))
 
 
 def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
