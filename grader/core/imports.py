@@ -6,6 +6,7 @@ These imports decide which modules a handout must hold and which files can chang
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,8 @@ def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
 
     `known` has the dotted names of all kit modules. An imported kit module that does not exist is yielded, too.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node, late, typing in _walk(tree, False, False):
+    for node, late, typing in _statements(path.read_text(encoding="utf-8"), str(path)):
         for imported in _named(node, package, known):
             yield Import(name, imported, node.lineno, late, typing)
 
@@ -80,6 +80,12 @@ def missing(root: Path, within: Iterable[str]) -> list[Import]:
         for found in imports(name, known[name], known)
         if found.imported not in known and not found.typing
     ]
+
+
+@functools.lru_cache(maxsize=1024)
+def _statements(text: str, path: str) -> tuple[tuple[ast.Import | ast.ImportFrom, bool, bool], ...]:
+    """Return what `_walk` yields for a file. One release reads each file several times, and parsing is slow."""
+    return tuple(_walk(ast.parse(text, path), False, False))
 
 
 def _walk(

@@ -128,12 +128,12 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
     """Return (shortest period of `indices` from 2 to 64, their remainders when divided by it); None without a period.
     At most half of all remainders may occur, and the indices must span two periods."""
-    present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):
         rest = sorted({i % period for i in indices})
         if len(rest) <= period // 2 and high - low >= 2 * period:
-            wanted = {i for i in range(low, high + 1) if i % period in set(rest)}
-            if wanted == present:
+            # All of them are there if they are as many as the numbers from low to high with these remainders.
+            wanted = sum((high - one) // period - (low - 1 - one) // period for one in rest)
+            if wanted == len(set(indices)):
                 return period, rest
     return None

@@ -107,6 +107,8 @@ class Bench:
     """Codes of flags that concern all parts and were already added to one of them."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Time that the calls of each part may use and have used, by the part's id."""
+    stretches: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+    """Largest `growth` of all parts, by sizes: it takes long to compute if there are many parts."""
 
     @property
     def build(self) -> Build:
@@ -137,7 +139,12 @@ class Bench:
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
         """Return the time limit of a call in seconds. A shape with more work than the default sizes gets more time."""
-        stretch = max((self.growth(part, shape) for part in self.assignment.parts), default=1.0)
+        key = tuple(shape.items())
+        if key not in self.stretches:
+            self.stretches[key] = max(
+                (self.growth(part, shape) for part in self.assignment.parts), default=1.0
+            )
+        stretch = self.stretches[key]
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
     def growth(self, part: Part, shape: Mapping[str, int]) -> float:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
 
 from grader.source.cpptext import Definition, apart, definitions, parameter_names
 from grader.source.landmarks import LONGEST_LINE, Body, Place, closed
@@ -149,15 +151,17 @@ def _calls(body: Body, name: str) -> list[tuple[Place, list[str]]]:
     return found
 
 
-def _lambdas(code: str) -> list[Definition]:
-    return [
+@lru_cache(maxsize=4)
+def _lambdas(code: str) -> tuple[Definition, ...]:
+    return tuple(
         Definition(
             one[1], one.start(), one.start(2), one.end(2), one.end(), closed(code, one.end(), "{}") - 1
         )
-        for one in _LAMBDA.finditer(code)
-    ][:MOST_FUNCTIONS]
+        for one in islice(_LAMBDA.finditer(code), MOST_FUNCTIONS)
+    )
 
 
+@lru_cache(maxsize=4)
 def expanded(code: tuple[str, ...]) -> tuple[str, ...]:
     """Return the lines with the function-like macros of the file expanded: `FOR(i, N)` becomes a `for`.
 
