@@ -183,10 +183,12 @@ def _order(text: str) -> tuple[int, str]:
     """Return the key that sorts the insertions at one place.
 
     Closing braces come first, in the order of the comments before them. Then come statements, conditions (`if (`) of
-    the statement that begins here, factors and divisors (`* x`, `/ x`), and the rest.
+    the statement that begins here, expressions before it (`x = 0, `), factors and divisors (`* x`, `/ x`), and the rest.
     """
     if text.count("}") > text.count("{"):
         return 0, text[:7]
     if text.rstrip().endswith((";", "}")):
         return 1, ""
-    return 2 if text.startswith("if (") else 3 if text.lstrip()[:1] in "*/" else 4, ""
+    if text.startswith("if (") or text.endswith(", "):
+        return 2, text[-2:] if text.endswith(", ") else ""
+    return 3 if text.lstrip()[:1] in "*/" else 4, ""

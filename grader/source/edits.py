@@ -80,8 +80,8 @@ _FIXED = re.compile(
 _CAPTURES = re.compile(r"(?<![\w\])])\[(=[^][]*|[\w\s,]*)\]\s*\([^()]*\)\s*\{")
 #: Texts that students copy together with a mistake: the head of a loop, an array's element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
-#: The name of a size: one capital letter, or d.
-_SIZE = re.compile(r"[A-Z]|d")
+#: The name of a size or of a tile's length: a capital letter, perhaps with one more character, or d.
+_SIZE = re.compile(r"[A-Z]\w?|d")
 
 
 def candidates(source: str, names: Sequence[str]) -> list[Edit]:
@@ -144,8 +144,8 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
     for rank, edit in found:
         begin, end, new = edit.places[0]
         if len(edit.places) == 1 and begin < end:
-            # A line may use one wrong size several times, as in `b = head / B, h = head % B`. Leave out heads of loops:
-            # if the step of a loop over tiles is changed, this may hide a mistake.
+            # A line may use one wrong size several times, as in `(N + Bc - 1) / Bc`. Leave out heads of loops: if the
+            # step of a loop over tiles is changed, this may hide a mistake.
             is_head = FOR_HEAD.search(row_before(code, begin)) is not None
             if _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))

@@ -226,10 +226,13 @@ def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
             name, begins = added[1], at + added.start(2)
             if in_scope(known, at).get(name, "").endswith("pointer"):
                 continue
-            is_sum = added[2] == "+="
-            new = f"= (@ ? {'0' if is_sum else name} : {name if is_sum else '0'}) + ("
-            # A comma ends the value, as in `b = i / H, h = i % H`.
-            places = [(begins, begins + len(added[2]), new), insertion(at + len(apart(one.text)[0]), ")")]
+            if is_sum := added[2] == "+=":
+                # Keep `+=`: other edits change the index of an element before it.
+                places = [insertion(at, f"(@) ? (void)({name} = 0) : (void)0, ")]
+            else:
+                # A comma ends the value, as in `b = i / H, h = i % H`.
+                ended = at + len(apart(one.text)[0])
+                places = [(begins, begins + 1, f"= (@ ? {name} : 0) + ("), insertion(ended, ")")]
             rank, other = (1.0, "=") if is_sum else (1.3, "+=")
             yield ranked_edit(code, rank, at, f"{name} {added[2]}", f"{name} {other}", places)
         if one.is_bare:
