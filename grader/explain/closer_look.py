@@ -471,7 +471,11 @@ class Closer:
             added.append(_sentence(self._left_behind, ""))
             if found.checked is not None and found.checked.tried:
                 message = message.replace(Oracle.unsteady_advice, "" if added[1] else UNWRITTEN)
-        added += [dissected.words if dissected else "", self._zeros(found.checked)]
+        zeros = self._zeros(found.checked)
+        if zeros and found.diagnosis.code in ("race", "unsteady"):
+            numbers = NUMBERS.search(message)
+            message = f"{OTHER_RESULT} {numbers[0] if numbers else ''}".rstrip()
+        added += [dissected.words if dissected else "", zeros]
         if found.unread:
             added.append(
                 f"a change of {found.unread[0]} alone changes no output: {found.unread[0]} is not used, or another "

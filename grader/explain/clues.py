@@ -48,7 +48,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         "a type of small whole numbers: larger ones wrap round",
         lambda body: body.find(SMALL),
     ),
-    "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
+    "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\s+\w")),
     "bare": ("declared without a value", Body.bare),
     "never_begun": (
         "added to, and set nowhere in this function",

@@ -72,6 +72,8 @@ class JudgedPart:
     """Function that starts a new runner; its keyword `threads` is the number of threads."""
     command: str
     """Start of a command line in messages; the name of a part follows."""
+    tested: Collection[str] = ()
+    """Functions of the file that pass a test of their own (accessors)."""
     watch_races: Callable[[Part], str] | None = None
     """Function that runs a part under ThreadSanitizer and describes the data races found, with lines; "" for none."""
 

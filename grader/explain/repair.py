@@ -69,7 +69,7 @@ def repairs(
         return ""
     source = judged.source.read_text(errors="replace")
     reached = [at.body for at in dataflow.reached(body)]
-    names = [one.name for one in reached]
+    names = [one.name for one in reached if one.name not in judged.tested]
     rows = [row for one in reached for row in one.rows[one.first - 1 : one.last]]
     cases, file = _public(judged.kernel, LARGEST), judged.source.name
     text, macros = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))

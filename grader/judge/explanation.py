@@ -96,6 +96,7 @@ def _closer_look(
         results.broken,
         results.runners.fresh,
         bench.command,
+        {each.function for each in bench.assignment.parts if each.table} - {part.function},
         (lambda part: (bench.watched(part) or Watched()).races) if options.second_look else None,
     )
     closer = Closer(judged, SecondBuild(bench, stack) if options.second_look else None)

@@ -183,7 +183,7 @@ def _order(text: str) -> tuple[int, str]:
     """Return the key that sorts the insertions at one place.
 
     Closing braces come first, in the order of the comments before them. Then come statements, conditions (`if (`) of
-    the statement that begins here, expressions before it (`x = 0, `), factors and divisors (`* x`, `/ x`), and the rest.
+    the statement that begins here, expressions before it (`x = 0, `), factors and divisors, and the rest.
     """
     if text.count("}") > text.count("{"):
         return 0, text[:7]

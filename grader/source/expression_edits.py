@@ -277,6 +277,29 @@ def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             yield ranked_edit(code, 0, last - len(size), size, f"{size} * sizeof(float)", sized)
 
 
+def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that give a new tensor zeros in place of no values."""
+    for call in re.compile(r"\b((?:at|torch)::)empty(_like)?\s*\(").finditer(code, begin, end):
+        ended, old, new = (
+            closed(code, call.end(), "()"),
+            call[0].rstrip("( "),
+            f"{call[1]}zeros{call[2] or ''}",
+        )
+        places = wrapped((call.start(), ended), f"(@ ? {new}({code[call.end() : ended]} : ")
+        yield ranked_edit(code, 0.6, call.start(), old, new, places)
+
+
+def filled(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that fill another vector."""
+    pair = re.compile(r"\bfill\(\s*([A-Za-z_]\w*)\.begin\(\)\s*,\s*(\1)\.end\(\)")
+    for call in pair.finditer(code, begin, end):
+        scope = in_scope(known, call.start())
+        for name in [name for name, kind in scope.items() if kind == scope.get(call[1]) and name != call[1]]:
+            yield ranked_edit(
+                code, 0.7, call.start(1), call[1], name, [(*call.span(1), name), (*call.span(2), name)]
+            )
+
+
 def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that round a quotient up."""
     rounded = list[Edit]()
@@ -452,6 +475,10 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
         for factor in [one for one in scaled if one not in bounds and is_whole(scope.get(one, ""))][:4]:
             place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
             yield ranked_edit(code, 1.9, index.start(1), index[1], f"{index[1]} * {factor}", [place])
+    for index in re.compile(r"\bint\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*[-+])").finditer(code, begin, end):
+        for factor in [one for one in scaled if one not in bounds and one != index[1]][:4]:
+            place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
+            yield ranked_edit(code, 1.3, index.start(1), index[1], f"{index[1]} * {factor}", [place])
     sums = re.compile(r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b")
     for index in sums.finditer(code, begin, end):
         scope = in_scope(known, index.start())
@@ -497,11 +524,10 @@ def _values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
     names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
-    atoms = {
-        one[0]: (one[2] is not None, -names[one[1]].begin)
-        for one in elements
-        if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float")
-    }
+    atoms = dict[str, list[int]]()
+    for one in elements:
+        if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float"):
+            atoms.setdefault(one[0], []).append(one.start())
     for first, at, last in _value_spans(code, begin, end, known, names):
         scope = in_scope(known, first)
         # An argument that may be passed by reference must be a variable: the edited value is stored in gpt149_kept.
@@ -513,7 +539,9 @@ def _values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         # The same name may be an array in one scope and a number in another: keep what fits the scope here.
         floats = {name for name, kind in scope.items() if kind.endswith("float")}
         fitting = [atom for atom in fitting if ("[" in atom) != (WORD.findall(atom)[0] in floats)]
-        yield _Value(first, at, last, kept, sorted(fitting, key=atoms.__getitem__))
+        # Floats come first, then elements; of each, those that are used nearest to this value.
+        fitting.sort(key=lambda atom: ("[" in atom, min(abs(use - first) for use in atoms[atom])))
+        yield _Value(first, at, last, kept, fitting)
 
 
 def _value_spans(
@@ -660,7 +688,7 @@ def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
 
 def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits of literal numbers: the first value of a sum or a maximum, and a step or a bound."""
-    for one in re.compile(rf"(?<=[=,(:?])\s*({FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
+    for one in re.compile(rf"(?<=[=,(:?])(?<![=!<>]=)\s*({FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
         old, before = one[1], row_before(code, one.start(1))
         if old == "0" and not re.search(r"\bfloat\s+\w+\s*=\s*$", before):
             continue

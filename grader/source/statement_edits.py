@@ -251,6 +251,19 @@ def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
                     yield ranked_edit(code, 0.6, at, shown, "", [place], f"after it add `{text}`")
 
 
+def continued(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that begin a sum with the element to which it is written: `read(O, i)` in place of 0."""
+    for write in re.compile(r"\b(\w*)([wW])rite(\w*)\s*\(").finditer(code, begin, end):
+        reader = f"{write[1]}{'r' if write[2] == 'w' else 'R'}ead{write[3]}"
+        *place, value = apart(code[write.end() : closed(code, write.end(), "()") - 1])
+        first = re.compile(rf"\bfloat\s+{re.escape(value.strip())}\s*=\s*({FLOAT}|0)\s*;")
+        for own in list(first.finditer(code, begin, write.start()))[-1:]:
+            names = {name for name in WORD.findall(", ".join(place)) if not name.isdigit()}
+            if f"{reader}(" in code[:begin] and names <= in_scope(known, own.start()).keys():
+                new = f"{reader}({', '.join(each.strip() for each in place)})"
+                yield ranked_edit(code, 1.1, own.start(1), own[1], new)
+
+
 def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that move a statement: past a statement or loop beside it, or into or out of a loop."""
     loops = list(outer_loops(code, begin, end))

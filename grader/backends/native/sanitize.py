@@ -116,8 +116,8 @@ def environment() -> dict[str, str]:
 
 
 def readable() -> list[str]:
-    """Return files that a program with sanitizers opens: its memory map, and the compiler's LIBRARIES."""
-    return ["/proc/self/maps", *_libraries(toolchain())]
+    """Return files that a program with sanitizers opens: its memory map, its options, and the compiler's LIBRARIES."""
+    return ["/proc/self/maps", "/proc/self/environ", *_libraries(toolchain())]
 
 
 #: Shared libraries that come with the compiler and that a program with sanitizers loads.
