@@ -54,7 +54,8 @@ class Message:
     """One compiler error. `line` and `column` (in bytes) count from 1 in `file`; 0 if unknown.
 
     `file` is a file of the student, or a header if the compiler names no line of the student. `via` is the header in
-    which the compiler noticed the error; "" for an error in the student's own text.
+    which the compiler noticed the error; "" for an error in the student's own text. `used` is the line and column of
+    the outermost use of the macro in which the error is; zeros for an error in no macro.
     """
 
     file: str
@@ -62,6 +63,7 @@ class Message:
     column: int
     text: str
     via: str = ""
+    used: tuple[int, int] = (0, 0)
 
 
 def ran_out_of_memory(finished: Finished) -> bool:
@@ -125,6 +127,8 @@ def errors(output: str, names: tuple[str, ...]) -> list[Message]:
             file, row, column = place if own or pending is None else pending
             found.append(Message(file, row, column, level["text"], "" if own else match["file"]))
             pending = None
+        elif own and found and match["text"].startswith("note: in expansion of macro"):
+            found[-1] = replace(found[-1], used=place[1:])
         elif own and "note:" not in match["text"]:
             pending = place
         elif own and found and found[-1].via and found[-1].file not in names:

@@ -22,7 +22,7 @@ from grader.source.landmarks import closed
 from grader.source.scopes import FOR_HEAD, WORD, collapsed, declared_names, line_of, row_before, statement_end
 
 #: Limits on edits, and on characters and variables of a source.
-MOST_EDITS, LARGEST, MOST_KNOWN = 1600, 1 << 17, 1000
+MOST_EDITS, LARGEST, MOST_KNOWN = 2400, 1 << 17, 1000
 #: The kinds of edits of a function. Edits of the same rank keep this order.
 KINDS = (
     expression_edits.in_calls,

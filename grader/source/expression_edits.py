@@ -13,7 +13,15 @@ from grader.source.edited_source import EXTREME, MACRO, Edit, insertion, ranked_
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
 
-MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_UNUSED, MOST_BRACKETED, MOST_TOKENS = 10, 8, 6, 2, 10, 32
+MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_NEAREST, MOST_UNUSED, MOST_BRACKETED, MOST_TOKENS = (
+    10,
+    8,
+    6,
+    3,
+    2,
+    10,
+    32,
+)
 #: Limits on the words of a function, and on places that one edit changes in the same way.
 MOST_WORDS, MOST_ALIKE = 4000, 4
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
@@ -588,9 +596,14 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
     for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
         old = code[begin:at].strip()[-24:]
         old = old.lstrip("( ") if old.count("(") > old.count(")") else old
-        atoms = [atom for atom in value.atoms[:MOST_ATOMS] if operators != "*" or atom in rescaling]
+        nearest = value.atoms[:MOST_NEAREST]
+        atoms = [
+            atom for atom in value.atoms[:MOST_ATOMS] if operators != "*" or atom in (*rescaling, *nearest)
+        ]
         for k, (atom, by) in enumerate(product(atoms, operators)):
-            neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
+            neutral, rank = (
+                ("0.0f", 1.3) if by in "+-" else ("1.0f", 1.6 if by == "*" and atom in nearest else 2.2)
+            )
             rank -= 1.3 * (by == "*" and atom in rescaling)
             places = [*value.kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *value.kept[1:]]
             yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)

@@ -63,6 +63,25 @@ class Statement:
 
 
 @lru_cache(maxsize=4)
+def _macro_words(code: str) -> dict[str, set[str]]:
+    """Return the words in the text of each macro, without its parameters."""
+    defined = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^()\n]*)\))?((?:\\\n|[^\n])*)", re.MULTILINE)
+    return {
+        one[1]: set(WORD.findall(one[3])) - set(WORD.findall(one[2] or "")) for one in defined.finditer(code)
+    }
+
+
+def words_in(code: str, text: str) -> set[str]:
+    """Return the words in a piece `text` of the source `code`, and in the macros that it uses."""
+    found, macros = set[str](), _macro_words(code)
+    pending = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))
+    while pending:
+        found |= pending
+        pending = set().union(*(macros[word] for word in pending if word in macros)) - found
+    return found
+
+
+@lru_cache(maxsize=4)
 def declared_names(code: str) -> tuple[Name, ...]:
     """Return the variables that a text declares, each with the span in which it is in scope.
 

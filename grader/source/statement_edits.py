@@ -24,6 +24,7 @@ from grader.source.scopes import (
     simple_statements,
     statement_end,
     while_loops,
+    words_in,
 )
 
 #: Limits on statements that set one variable, and on statements of a function to move.
@@ -269,6 +270,7 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     loops = list(outer_loops(code, begin, end))
     statements = simple_statements(code, begin, end)
     blocks = {one.block: closed(code, one.block, "{}") for one in statements}
+    variables = {each.name for each in known}
     units = [(one.block, (one.begin, one.end, 0)) for one in statements if not one.is_bare]
     beside = {block: [unit for of, unit in units if of == block] for block in blocks}
     """Statements and loops by their block: begin, end, and the offset after the head of a loop (0: no loop)."""
@@ -285,6 +287,7 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         text = one.text[own.start(2) :] if own else one.text
         # Move the statement only to places at which all of its variables are in scope.
         names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
+        names |= words_in(code, one.text) & variables
         to = list[tuple[int, str]]()
         is_set = _ADDED_TO.match(text)
         changed = "|".join(names if is_set is None else re.findall(r"\w+", is_set[1])[:1])
@@ -374,7 +377,7 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     for at, last in islice(_units(code, loops), MOST_UNITS):
         acts = sets.search(code, at, last)
         acts_on = line_of(code, acts.end()) if acts else 0
-        used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
+        used = words_in(code, code[at:last])
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
         for level, (outer, body, ended) in enumerate(around):
             if outer in shared:
@@ -384,7 +387,7 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             inside = {each.name for each in known if body < each.begin < at < each.end}
             inside |= set(_LOCAL.findall(code, body, at))
             inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
-            words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
+            words = used | words_in(code, " ".join(inner))
             # If the statement uses constants that the loop declares, copy their declarations, too.
             needed = sorted(words & inside)
             declared = [_constant(code, name, body, at) for name in needed] if not level else [""]

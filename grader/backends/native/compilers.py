@@ -187,9 +187,9 @@ class Compilers:
         }
         sources = {name: text.decode(errors="replace") for name, text in texts.items()}
         output = failure.output.decode(errors="replace")
-        self.failed_at = tuple(
-            (each.line, each.column) for each in diagnostics.errors(output, ("module.cpp",))
-        )
+        found = diagnostics.errors(output, ("module.cpp",))
+        places = [place for each in found for place in ((each.line, each.column), each.used)]
+        self.failed_at = tuple(filter(any, places))
         return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, limit: TimeLimit) -> str:
