@@ -78,6 +78,13 @@ OWN_PART = re.compile(
     r"Give each thread its own part of it: index it by omp_get_thread_num\(\)(?:\s[^`]*?region\.)?"
 )
 ADVICE = re.compile(rf"{OWN_PART.pattern}|Threads write the same element of [^`]*?add these arrays up\.")
+#: A pointer to the element that has the number of the thread, and advice for it.
+ONE_APART = re.compile(
+    r"\*\s*(?:const\s+)?\w+\s*=[^=;]*[+\[]\s*(?:omp_get_thread_num\(\)|tid|thread\w*)\s*\]?\s*;"
+)
+ROW_LENGTH = (
+    "The rows of two threads begin one element apart: multiply the thread's number by the length of a row."
+)
 SAME_ELEMENT = (
     "Threads work on the same element of the result: share out a loop whose counter is in its index."
 )
@@ -380,6 +387,8 @@ class Closer:
             rows = [OWN_PART.sub("", rows[0]).rstrip()]
         elif body is not None and rows[0].partition(":")[0] in body.returned:
             rows[0] = OWN_PART.sub(SAME_ELEMENT, rows[0])
+        elif ONE_APART.search("\n".join(rows[1:])):
+            rows[0] = ADVICE.sub(ROW_LENGTH, rows[0])
         elif strides := _sentence(self._strides, []):
             rows = [ADVICE.sub("The parts of the threads overlap.", rows[0]), *strides]
         elif parts := re.findall(r"(\w+)\s*=[^=\n]*omp_get_thread_num", "\n".join(rows[1:])):

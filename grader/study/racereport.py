@@ -12,7 +12,8 @@ from pathlib import Path
 from grader.assignment.records import Part
 from grader.backends.native.sanitize import Frame, element
 from grader.core.harmless import harmless
-from grader.source.cpptext import without_comments
+from grader.source.cpptext import blanked
+from grader.source.dataflow import expanded
 from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 
@@ -97,26 +98,26 @@ class Race:
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
     """Return the races that `output` reports, in order. Those with equal variable and lines are returned once."""
-    rows = source_text.split("\n")
+    rows, plain = source_text.split("\n"), expanded(tuple(blanked(source_text).split("\n")))
     starts = [match.start() for match in REPORT.finditer(output)]
     found: dict[tuple[str, tuple[int, ...]], Race] = {}
     for start, end in zip(starts, [*starts, len(output)][1:], strict=True):
-        race = _race(output[start:end], rows)
+        race = _race(output[start:end], rows, plain)
         if race is not None:
             found.setdefault((race.variable, race.lines), race)
     return tuple(found.values())
 
 
-def _race(text: str, rows: Sequence[str]) -> Race | None:
+def _race(text: str, rows: Sequence[str], plain: Sequence[str]) -> Race | None:
     """Parse one report of ThreadSanitizer. Return None if it lacks two accesses, or if none is in the student's file.
 
-    `rows` are the lines of the student's file.
+    `rows` are the lines of the student's file, `plain` those without comments and with macros expanded.
     """
     accesses = list(ACCESS.finditer(text))
     if len(accesses) < 2:
         return None
     sides = [
-        Access(match["what"].lower() == "write", _own_frames(_stack_after(text, match.end()), rows))
+        Access(match["what"].lower() == "write", _own_frames(_stack_after(text, match.end()), rows, plain))
         for match in accesses[:2]
     ]
     if not any(side.frames for side in sides):
@@ -124,7 +125,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
     location = LOCATION.search(text)
     made, place = None, "memory"
     if location is not None and location["heap"]:
-        own = _own_frames(_stack_after(text, location.end()), rows)
+        own = _own_frames(_stack_after(text, location.end()), rows, plain)
         made = own[-1] if own else None
         kind, size = element(made.text if made is not None else "")
         place = f"{int(location['bytes']) // size} {kind}" if int(location["bytes"]) % size == 0 else "memory"
@@ -153,12 +154,13 @@ def _stack_after(text: str, start: int) -> str:
     return re.split(r"\n\s*\n", text[start:], maxsplit=1)[0]
 
 
-def _own_frames(stack: str, rows: Sequence[str]) -> tuple[Frame, ...]:
+def _own_frames(stack: str, rows: Sequence[str], plain: Sequence[str]) -> tuple[Frame, ...]:
     """Return the frames of a call stack that are in the student's file, innermost first and each once."""
     return tuple(
         dict.fromkeys(
-            Frame(int(match["line"]), _row(rows, int(match["line"])), _short(match["function"]))
+            Frame(line, _row(rows, line), _short(match["function"]), _row(plain, line))
             for match in FRAME.finditer(stack)
+            for line in (int(match["line"]),)
             if match["file"].rpartition("/")[2] == STUDENT_FILE
         )
     )
@@ -180,7 +182,7 @@ def _written_name(sides: Iterable[Access]) -> str:
     """
     for side in sides:
         if side.is_write and len(side.frames) == 1:
-            text = without_comments(side.frames[0].text)
+            text = side.frames[0].code
             found = [(match, match["name"] or match["prefixed"]) for match in WRITTEN.finditer(text)]
             declared = {
                 name
@@ -227,7 +229,7 @@ def _advice(race: Race) -> str:
         )
     if race.is_static:
         return "A static variable is shared by all threads and calls: declare it without 'static'."
-    rows = [access.shown_frame.text for access in (race.before, race.now) if access.shown_frame is not None]
+    rows = [access.shown_frame.code for access in (race.before, race.now) if access.shown_frame is not None]
     name = re.escape(race.variable)
     if name and all(re.search(rf"\b{name}\s*\[", row) for row in rows):
         return (

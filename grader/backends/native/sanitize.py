@@ -58,11 +58,15 @@ much of a source line is shown."""
 
 @dataclass(frozen=True)
 class Frame:
-    """One stack frame of a report that is in the student's file: its line, the line's text and the function."""
+    """One stack frame of a report that is in the student's file: its line, the line's text and the function.
+
+    `code` is the text with the file's macros expanded, "" if they were not.
+    """
 
     line: int
     text: str
     function: str
+    code: str = ""
 
 
 @dataclass(frozen=True)
