@@ -22,7 +22,15 @@ from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
-from grader.explain.closer_look import COUNTED_EARLY, OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
+from grader.explain.closer_look import (
+    COUNTED_EARLY,
+    OVERLAP,
+    ROW_LENGTH,
+    SAME_ELEMENT,
+    WHOLE_LOOP,
+    Closer,
+    _Findings,
+)
 from grader.explain.common_facts import Seen
 from grader.explain.sanitizer_sites import Site
 from grader.explain.suspect import Suspect
@@ -749,12 +757,16 @@ def test_threads_that_are_counted_outside_of_a_parallel_region_are_named() -> No
         assert {Closer._counted(closer, line) for line in range(9)} == {""}
 
 
-@pytest.mark.parametrize("races, advice", [("O: ", SAME_ELEMENT), ("S: s[j] = 1;", OVERLAP), ("S: x[j]", "")])
+ADVICE_ON = [("O: ", SAME_ELEMENT), ("S: s[j] = 1;", OVERLAP), ("S: s[j] = 1;", ROW_LENGTH), ("S: x[j]", "")]
+
+
+@pytest.mark.parametrize("races, advice", ADVICE_ON)
 def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     kernel = SimpleNamespace(body=body("void kernel() {\nreturn O;\n}"))
     closer: Any = SimpleNamespace(kernel=kernel, _named=str, _shared_out=list, _strides=list)
     part = f"{races}\n  Give each thread its own part of it: index it by omp_get_thread_num()"
-    closer._with_indices = lambda races: [part, "float *s = T + omp_get_thread_num();"]
+    step = "" if advice == ROW_LENGTH else " * d"
+    closer._with_indices = lambda races: [part, f"float *s = T + omp_get_thread_num(){step};"]
     message = Closer._raced(closer, Diagnosis("race", ""), races).message
     assert advice in message and "Give each" not in message and (OVERLAP in message) == (advice == OVERLAP)
 

@@ -127,7 +127,7 @@ def errors(output: str, names: tuple[str, ...]) -> list[Message]:
             file, row, column = place if own or pending is None else pending
             found.append(Message(file, row, column, level["text"], "" if own else match["file"]))
             pending = None
-        elif own and found and match["text"].startswith("note: in expansion of macro"):
+        elif own and found and found[-1].file in names and "in expansion of macro" in match["text"]:
             found[-1] = replace(found[-1], used=place[1:])
         elif own and "note:" not in match["text"]:
             pending = place

@@ -303,9 +303,8 @@ def filled(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     for call in pair.finditer(code, begin, end):
         scope = in_scope(known, call.start())
         for name in [name for name, kind in scope.items() if kind == scope.get(call[1]) and name != call[1]]:
-            yield ranked_edit(
-                code, 0.7, call.start(1), call[1], name, [(*call.span(1), name), (*call.span(2), name)]
-            )
+            places, words = [(*call.span(k), name) for k in (1, 2)], f"{name} in place of {call[1]}"
+            yield ranked_edit(code, 0.7, call.start(1), call[1], name, places, words)
 
 
 def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

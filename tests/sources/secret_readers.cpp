@@ -33,6 +33,8 @@ torch::Tensor look(torch::Tensor t) {
   long how[3] = {};
   saw_by("openat2", syscall(437, AT_FDCWD, SECRET, how, sizeof how) >= 0);
   saw_by("its own map", readable("/proc/self/maps"));
+  const auto made = torch::empty({1000});
+  saw_by("zeros in new memory", made.data_ptr<float>()[999] == 0);
   std::fflush(stdout);
   return t;
 }
