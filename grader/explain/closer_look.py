@@ -77,7 +77,13 @@ RACE = "`{}` shows all data races."
 OWN_PART = re.compile(
     r"Give each thread its own part of it: index it by omp_get_thread_num\(\)(?:\s[^`]*?region\.)?"
 )
-ADVICE = re.compile(rf"{OWN_PART.pattern}|Threads write the same element of [^`]*?add these arrays up\.")
+ADVICE = re.compile(
+    rf"{OWN_PART.pattern}|Threads write the same element of [^`]*?add these arrays up, under omp critical\."
+)
+#: The list of wrong accesses (`sanitizer_sites.words`): its headline, and its places after the first one.
+LATER_PLACES = re.compile(
+    r"\d+ places, in order\.[^\n]*\n1\. |\n(?:[2-9]\. |\.\.\. and )[^\n]*(?:\n  [^\n]*)*"
+)
 #: A pointer to the element that has the number of the thread, and advice for it.
 ONE_APART = re.compile(
     r"\*\s*(?:const\s+)?\w+\s*=[^=;]*[+\[]\s*(?:omp_get_thread_num\(\)|tid|thread\w*)\s*\]?\s*;"
@@ -173,7 +179,7 @@ class Closer:
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
         # If edits correct the part, leave out the cause of earlier wrong outputs and the lines that compute an index.
         before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
-        place = INDEX_LINES.sub("", placed.message) if repairs else placed.message
+        place = LATER_PLACES.sub("", INDEX_LINES.sub("", placed.message)) if repairs else placed.message
         return replace(placed, message="\n".join(filter(None, (place, repairs, before))))
 
     def _before(self, diagnosis: Diagnosis) -> str:
@@ -379,6 +385,12 @@ class Closer:
         early_words, find = clues.KNOWN["nowait"]
         early = [self._row(each, early_words) for each in (find(body) if body is not None else ())]
         rows, regions = self._with_indices(races), _sentence(lambda: self._shared_out(races), [])
+        # If the lines write through a pointer, show where it gets its address.
+        for name in dict.fromkeys(re.findall(r":\d+: (\w+)\[[^=]*\]\s*[-+*/]?=(?!=)", races)) if body else ():
+            for place in body.find(rf"\*\s*(?:const\s+)?{name}\s*=(?!=)")[-1:]:
+                rows[1:1] = (
+                    [] if f":{place.line}: " in "\n".join(rows) else [self._row(place, f"sets {name}")]
+                )
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
         elif WHOLE_LOOP in "\n".join(regions):
@@ -732,7 +744,8 @@ class Closer:
         """
         found, of_value = NUMBERS.search(diagnosis.message), sanitizer_sites.of_value(checked.sites.found)
         numbers, lead = found[0] if found else "", of_value or OUTSIDE
-        if of_value and has_cause:
+        # The elements that an accessor reads or writes show its mistake, wherever else it reads or writes.
+        if has_cause and (of_value or self.part.table):
             numbers = diagnosis.message
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
@@ -746,7 +759,7 @@ class Closer:
         lines = [
             lead,
             *self._returned(places),
-            *([places] if repairs else shown),
+            *([LATER_PLACES.sub("", places)] if repairs else shown),
             repairs,
             numbers,
         ]
@@ -930,6 +943,9 @@ class Closer:
         name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
+        if len(shown) == 1:
+            made = dataflow.indices(self.body, shown[0].place.line)
+            shown = [*shown, *(replace(shown[0], place=at, words="") for at in made[: clues.MOST_PLACES])]
         shown = [*(() if known else self._hiding(self.body)[: clues.MOST_PLACES]), *shown]
         for line in map(int, re.findall(r"\bline (\d+) divides\b", found.diagnosis.message)):
             shown = [clues.Shown(self.body.place(line), "divides integers"), *shown]

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice, pairwise, product
+from itertools import accumulate, islice, pairwise, product, zip_longest
 
 from grader.source.cpptext import apart
 from grader.source.edited_source import EXTREME, MACRO, Edit, insertion, ranked_edit, wrapped
@@ -482,10 +482,26 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
         for factor in [one for one in scaled if one not in bounds and is_whole(scope.get(one, ""))][:4]:
             place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
             yield ranked_edit(code, 1.9, index.start(1), index[1], f"{index[1]} * {factor}", [place])
-    for index in re.compile(r"\bint\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*[-+])").finditer(code, begin, end):
-        for factor in [one for one in scaled if one not in bounds and one != index[1]][:4]:
-            place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
-            yield ranked_edit(code, 1.3, index.start(1), index[1], f"{index[1]} * {factor}", [place])
+    # A parameter that the function never reads may be the missing factor.
+    uses = Counter(re.findall(r"\w+", code[begin:end]))
+    scaled |= {
+        one.name: None
+        for one in known
+        if begin < one.begin < end and is_whole(one.kind) and uses[one.name] == 1
+    }
+    declared = list(re.compile(r"\bint\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*[-+])").finditer(code, begin, end))
+    for index, after in zip_longest(declared, declared[1:]):
+        scope = in_scope(known, index.start())
+        # The last ones are parameters that nothing else reads: prefer them.
+        whole = [one for one in scaled if one not in (*bounds, index[1]) and is_whole(scope.get(one, ""))]
+        for factor in whole[: -MOST_UNUSED - 3 : -1]:
+            place, new = insertion(index.end(1), f" * (@ ? {factor} : 1)"), f"{index[1]} * {factor}"
+            yield ranked_edit(code, 1.3, index.start(1), index[1], new, [place])
+            # Rows and columns of an image may lack the same factor, in lines one after the other.
+            if after and code.count("\n", index.end(), after.start()) == 1:
+                places = [place, insertion(after.end(1), f" * (@ ? {factor} : 1)")]
+                words = f"{new} in place of {index[1]}, and {after[1]} * {factor} in line {line_of(code, after.end())}"
+                yield ranked_edit(code, 1.3, index.start(1), index[1], new, places, words)
     sums = re.compile(r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b")
     for index in sums.finditer(code, begin, end):
         scope = in_scope(known, index.start())

@@ -86,7 +86,8 @@ def jumps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
             continue
         yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
-        other = "continue;" if jump[0] == "return;" and is_in_loop else "break;" if jump[0][0] == "c" else ""
+        leaves = jump[0] in ("return;", "break;") and is_in_loop
+        other = "continue;" if leaves else "break;" if jump[0][0] == "c" else ""
         if other:
             yield ranked_edit(code, 0, jump.start(), jump[0], other)
         for step in _skipped(code, begin, jump) if jump[0][0] == "c" else ():

@@ -234,7 +234,7 @@ def _advice(race: Race) -> str:
     if name and all(re.search(rf"\b{name}\s*\[", row) for row in rows):
         return (
             f"Threads write the same element of {race.variable}: make the loop over its index the parallel one, or "
-            "give each thread its own array and add these arrays up."
+            "give each thread its own array and add these arrays up, under omp critical."
         )
     alone = "Declare it inside the parallel region (or name it in private(...))"
     for operation, pattern in REDUCTIONS.items():

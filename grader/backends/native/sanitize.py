@@ -90,7 +90,7 @@ class SanitizerReport:
 
     @property
     def has_index(self) -> bool:
-        """Whether the message gives the index that was out of range."""
+        """True if the message gives the index that was out of range."""
         return self.kind == "vector index" or bool(re.search(r"\bindex -?\d+ out of bounds", self.message))
 
     @property
