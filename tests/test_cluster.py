@@ -243,7 +243,8 @@ def test_calibration_refuses_a_machine_that_judges_wrongly_or_unsteadily() -> No
     assert "differs from itself (part1 1.20)" in calibrated({"parts": [unsteady]}, True)
 
 
-def test_only_a_killed_node_s_scratch_is_removed(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_nodes_share_locks_and_remove_only_killed_ones_scratch(tmp_path: Path, monkeypatch: Patch) -> None:
+    shared = node.slot_folder()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     living, claim = node.own_scratch()
     killed = put(tmp_path / f"{node.SCRATCH}dead", {"job-0/ada/module.cpp": b"x"})
@@ -253,11 +254,6 @@ def test_only_a_killed_node_s_scratch_is_removed(tmp_path: Path, monkeypatch: Pa
     os.close(claim)
     os.close(own)
     assert living.is_dir() and fresh.is_dir() and not killed.exists() and (elsewhere / "file").exists()
-
-
-def test_nodes_of_a_machine_share_locks(tmp_path: Path, monkeypatch: Patch) -> None:
-    shared = node.slot_folder()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert node.slot_folder() == shared
     monkeypatch.setattr(node, "MACHINES_FOLDERS", (str(tmp_path / "no such folder"),))
     assert node.slot_folder().parent == tmp_path

@@ -225,26 +225,19 @@ def other_starter(master: str, tmp_path: Path) -> Path:
     return put(tmp_path, {"starter.cpp": given.encode()})
 
 
-def test_unchanged_starters_are_listed_and_make_no_pair(other_starter: Path, similar: Command) -> None:
-    printed = similar("handed in")
-    assert (
-        "--starter FILE"
-        in printed.split("6 submissions are alike (1 pair shown): ann, bob, cyd, dan, eve, fay\n")[1]
-    )
+def test_starters_are_listed_also_by_results_and_make_no_pair(other_starter: Path, similar: Command) -> None:
+    alike = "6 submissions are alike (1 pair shown): ann, bob, cyd, dan, eve, fay\n"
+    assert "--starter FILE" in similar("handed in").split(alike)[1]
     printed = similar("handed in", "--starter", "starter.cpp")
-    assert "the starter, unchanged or nearly unchanged: ann, bob, cyd\n" in printed
+    unchanged = "the starter, unchanged or nearly unchanged: ann, bob, cyd"
+    assert f"{unchanged}\n" in printed
     assert "text of the starter is left out: starter.cpp\n" in printed
     pairs = [line.split()[1:] for line in printed.splitlines() if "%" in line]
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
-    assert (
-        "the starter, unchanged or nearly unchanged: ann, bob, cyd"
-        in (other_starter / "similar.html").read_text()
-    )
+    assert unchanged in (other_starter / "similar.html").read_text()
     printed = similar("handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp")
     assert "unchanged or nearly unchanged: ann, bob, cyd, eve, fay\n" in printed
-
-
-def test_starters_are_known_by_their_results(other_starter: Path, similar: Command) -> None:
+    # Without --starter, starters are known by their results.
     for folder in (other_starter / "handed in").iterdir():
         code = "not_written" if folder.name in ("ann", "bob", "cyd") else "k_transposed"
         (folder / "result.json").write_text(json.dumps(result(code, h="aa")))

@@ -330,17 +330,6 @@ def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Captured) 
     assert "total" in {row["variable"] for row in rows}
 
 
-@needs_tsan
-def test_views_of_temp_share_its_memory(tmp_path: Path) -> None:
-    """A file whose threads use different rows of temp is right. If all use row 0, it has a race, even through views."""
-    apart = race.watch(ASSIGNMENT, PART, written(tmp_path, ROWS_OF_TEMP.text), SHAPE)
-    assert apart.is_clean and apart.regions
-    text = ONE_ROW_OF_TEMP.text
-    together = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
-    assert "row" in {found.variable for found in together.races}
-    assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
-
-
 #: Both threads write `shared`, with views of `temp` in between. A relaxed flag does not order the two writes: a race.
 BESIDE_VIEWS = """
     std::vector<float> shared(1);
@@ -358,7 +347,14 @@ BESIDE_VIEWS = """
 
 
 @needs_tsan
-def test_a_race_between_views_of_one_tensor_is_found(tmp_path: Path) -> None:
+def test_views_of_temp_share_its_memory_and_a_race_between_views_is_found(tmp_path: Path) -> None:
+    """A file whose threads use different rows of temp is right. If all use row 0, it has a race, even through views."""
+    apart = race.watch(ASSIGNMENT, PART, written(tmp_path, ROWS_OF_TEMP.text), SHAPE)
+    assert apart.is_clean and apart.regions
+    text = ONE_ROW_OF_TEMP.text
+    together = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
+    assert "row" in {found.variable for found in together.races}
+    assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
     text = Written("", headers="#include <atomic>", body=BESIDE_VIEWS, bindings="").text
     finding = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
     lines = tuple(line_of(text, f"shared[0] = {value};") for value in (1, 2))
