@@ -246,29 +246,26 @@ def handed_in(folder: Path, source: str = DOUBLES, second: str = PROGRAM) -> Pat
     return write(folder, source)
 
 
-def test_a_file_waits_without_ispc_and_is_compiled_and_linked_with_it(tmp_path: Path, here: Here) -> None:
-    here(BROKEN)
-    source = handed_in(tmp_path, DOUBLES, PROGRAM.replace("*= by", "*= by * FACTOR"))
-    made = build(source, defines={"FACTOR": "10"})
-    assert (made.ok, made.object_path, made.waits_for) == (False, None, "ispc")
-    assert "no points are lost" in made.diagnostics and ispc.WHERE_FROM in made.diagnostics
-    here(STAND_IN)
-    made = build(source, defines={"FACTOR": "10"})
-    assert (made.ok, made.waits_for, made.notes) == (True, "", ()), made.diagnostics
-    assert call(loaded(made), "f", 3.5) == 70.0, "macros reach both files"
-    assert ispc.describe(tmp_path / "module.cpp") == {"ispc": f"{VERSION}, target {ispc.compiler().target}"}
-
-
-def test_an_empty_file_gets_its_header_from_the_kit_and_needs_no_ispc(tmp_path: Path, here: Here) -> None:
+def test_a_file_waits_without_ispc_and_an_empty_one_needs_none(tmp_path: Path, here: Here) -> None:
+    """With ispc, the file is compiled and linked. An empty file gets its header from the kit."""
     calls_none = HEAD + INCLUDE + "using namespace ispc;\nfloat f(float x) { return x; }\n" + BINDING
     here(BROKEN)
     made = build(handed_in(tmp_path, calls_none, " \n\t// nothing yet\n/* a\n * b */ // c"))
     assert (made.ok, made.waits_for, made.notes) == (True, "", ()), made.diagnostics
     # If module.cpp does not include the header made by ISPC, module.cpp is built without module.ispc.
-    made = build(handed_in(tmp_path, one_function("return t;")))
+    left_out = handed_in(tmp_path / "left out", one_function("return t;"))
+    made = build(left_out)
     assert made.ok and any("left out" in note for note in made.notes)
+    source = handed_in(tmp_path, DOUBLES, PROGRAM.replace("*= by", "*= by * FACTOR"))
+    made = build(source, defines={"FACTOR": "10"})
+    assert (made.ok, made.object_path, made.waits_for) == (False, None, "ispc")
+    assert "no points are lost" in made.diagnostics and ispc.WHERE_FROM in made.diagnostics
     here(STAND_IN)
-    assert build(tmp_path / "module.cpp").ok
+    assert build(left_out).ok
+    made = build(source, defines={"FACTOR": "10"})
+    assert (made.ok, made.waits_for, made.notes) == (True, "", ()), made.diagnostics
+    assert call(loaded(made), "f", 3.5) == 70.0, "macros reach both files"
+    assert ispc.describe(tmp_path / "module.cpp") == {"ispc": f"{VERSION}, target {ispc.compiler().target}"}
 
 
 @pytest.mark.full

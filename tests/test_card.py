@@ -469,16 +469,13 @@ def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz,
     assert (found.time.card.lowest_mhz, found.time.card.highest_mhz) == (min(kept), max(kept))
 
 
-def test_an_unsteady_clock_leaves_the_part_unjudged(timed: Clock) -> None:
+def test_an_unsteady_clock_leaves_the_part_unjudged_but_costs_an_ungraded_one_no_points(timed: Clock) -> None:
+    """An ungraded time that cannot be measured costs no points."""
+    hungry = [timed.judge(RIGHT + HUNGRY, graded=graded) for graded in (True, False)]
     timed.clock_is(repeat(DRIFTS))
     found = timed.judge(RIGHT)
     assert (found.verdict, found.waits_for) == ("unjudged", "steady-clock") and found.diagnosis is not None
     assert "1980, 1700" in found.diagnosis.message and "--lock-gpu-clocks" in found.diagnosis.message
-
-
-def test_an_ungraded_time_that_cannot_be_measured_costs_no_points(timed: Clock) -> None:
-    hungry = [timed.judge(RIGHT + HUNGRY, graded=graded) for graded in (True, False)]
-    timed.clock_is(repeat(DRIFTS))
     hungry.append(timed.judge(RIGHT, graded=False))
     assert [found.verdict for found in hungry] == ["crash", "pass", "pass"]
     assert [flag.code for flag in hungry[1].flags if flag.code == "not_timed"] == ["not_timed"]

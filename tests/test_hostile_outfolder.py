@@ -159,6 +159,7 @@ def test_a_students_files_are_written_only_into_their_own_folder(tmp_path: Path,
 
 
 def test_links_and_folders_in_place_of_results_are_found_first(acting: Class, treasure: Path) -> None:
+    """A link that is planted after grading only costs its owner's feedback."""
     acting.add_all({"ada": "", "bob": ""})
     for name, how in {"ada": "link", "grades.csv": "folder", "ada/result.json": "folder"}.items():
         place = acting.out / name
@@ -169,11 +170,6 @@ def test_links_and_folders_in_place_of_results_are_found_first(acting: Class, tr
         place.unlink() if how == "link" else place.rmdir()
     acting.grade()
     assert len(acting.graded()) == 2
-
-
-def test_a_planted_link_only_costs_its_owners_feedback(acting: Class, treasure: Path) -> None:
-    acting.add_all({"ada": "", "bob": ""})
-    acting.grade()
     (acting.out / "ada").rename(acting.out / "moved")
     (acting.out / "ada").symlink_to(treasure.parent)
     (acting.out / "grades.csv").unlink()
