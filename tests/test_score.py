@@ -122,21 +122,16 @@ def test_hidden_cases_count_in_two_steps_whatever_their_number(count: int) -> No
     assert [earned(part, "wrong", *each) for each in right] == [20 * 0.4 * half / 2 for half in halves]
 
 
-def test_a_race_that_is_right_by_luck_earns_no_points() -> None:
+def test_luck_in_a_race_earns_no_points_and_a_wrong_timed_call_counts_as_one_more_public_case() -> None:
     part = PUBLIC.part("part3")
     cases = results(part, *(case.name for case in part.cases[1:]))
-    assert points_of(part, "wrong", cases)[0] > 0
-    race = Diagnosis("race", "another result")
-    points, why = points_of(part, "wrong", [one if one.ok else replace(one, diagnosis=race) for one in cases])
-    assert points == 0 and "luck" in why
     every = results(part, *(case.name for case in part.cases))
-    assert points_of(part, "wrong", every)[0] > 0
-    points, why = points_of(part, "wrong", every, diagnosis=race)
-    assert points == 0 and "luck" in why
-
-
-def test_a_wrong_timed_call_counts_as_one_more_public_case() -> None:
-    part = PUBLIC.part("part3")
+    race = Diagnosis("race", "another result")
+    raced = [one if one.ok else replace(one, diagnosis=race) for one in cases]
+    for before, after, more in ((cases, raced, {}), (every, every, {"diagnosis": race})):
+        assert points_of(part, "wrong", before)[0] > 0
+        points, why = points_of(part, "wrong", after, **more)
+        assert points == 0 and "luck" in why
     weight = sum(case.weight for case in part.cases)
     right = results(part, *names(part, hidden=False))
     points = 25 * 0.4 * weight / (weight + 1)
@@ -165,17 +160,14 @@ def submission(**verdicts: Any) -> SubmissionResult:
     return SubmissionResult("ada", "", PUBLIC.id, {}, {}, {}, tuple(parts))
 
 
-def test_total_of_a_perfect_submission_is_a_hundred_and_extra_credit_comes_on_top() -> None:
-    done = score(PUBLIC, submission(), {"writeup": 7})
+def test_a_perfect_total_is_100_extra_credit_is_on_top_and_ungraded_and_unjudged_ones_are_pending() -> None:
+    result = submission()
+    done = score(PUBLIC, result, {"writeup": 7})
     assert (done.earned, done.total, done.max_points, done.penalty, done.pending) == (100, 100, 100, 0, ())
-    extra = score(PUBLIC, submission(), {"writeup": 7, "part1_extra": 3, "part4_extra": 1.5})
+    extra = score(PUBLIC, result, {"writeup": 7, "part1_extra": 3, "part4_extra": 1.5})
     assert (extra.total, extra.max_points) == (104.5, 100)
     items = "4Dread 4Dwrite part1 part2 part3 part4 writeup part1_extra part2_extra part3_extra part4_extra"
     assert [line.id for line in extra.lines] == items.split()
-
-
-def test_ungraded_items_and_unjudged_parts_are_pending() -> None:
-    result = submission()
     fresh = score(PUBLIC, result)
     assert fresh.pending == ("writeup",) and fresh.total == 93
     assert ("writeup", "not graded yet") in [(line.id, line.reason) for line in fresh.lines]
