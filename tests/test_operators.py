@@ -179,9 +179,8 @@ def test_windows_that_overlap_race(tmp_path: Path) -> None:
     text = text.replace("omp parallel for", "omp parallel for collapse(2)", 1)
     source = write(tmp_path, head + begun + text)
     (found,) = race.watch(ASSIGNMENT, part, source, race.watched_sizes(ASSIGNMENT, part)).races
-    assert found.variable == "gx" and "same element of gx" in "".join(
-        racereport.words(found, "operators.cpp")
-    )
+    said = "".join(racereport.words(found, "operators.cpp"))
+    assert found.variable == "gx" and "same element of gx" in said
 
 
 @pytest.mark.full
@@ -345,7 +344,8 @@ def few_headers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("few_headers")
-def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_ladder_study_measures_right_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong kernel is not measured."""
     writeup = write(tmp_path, (FOLDER / "writeup_template.md").read_text(), "writeup.md")
     code, rows = run(tmp_path, MASTER_FILE, "--writeup", str(writeup))
     assert code == 0 and list(rows)[:4] == [REFERENCE, YOURS, PYTORCH, FAST] and len(rows) == 5
@@ -356,11 +356,6 @@ def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.Capture
     assert float(rows[YOURS]["time / yours"]) == 1
     assert "The limit is the longer" in capsys.readouterr().out and FAST in writeup.read_text()
     assert (tmp_path / "ladder-matmul.png").stat().st_size > 10_000
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("few_headers")
-def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     right, added, rest = MASTER_FILE.read_text().partition("o[i * N + j] += factor * b[k * N + j]")
     assert added and added not in rest
     code, rows = run(tmp_path, write(tmp_path, right + added.replace("+=", "=") + rest, "operators.cpp"))

@@ -123,7 +123,7 @@ def train(start: operations.Start, data: digits.Data) -> Iterator[Train]:
 
 
 @pytest.mark.full
-def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
+def test_the_mlp_learns_and_the_cnn_stays_beside_pytorch(train: Train) -> None:
     made = train("mlp", images=1600, epochs=4, lockstep=30)
     agreement, last = made.agreement, made.epochs[-1]
     assert agreement.is_close and agreement.deviation is None and agreement.steps == 30
@@ -134,10 +134,6 @@ def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
     assert abs(last.accuracy - last.torch_accuracy) < 0.05
     assert len(made.read) == 300 and 0 < made.call_share <= 1
     assert last.images_per_s and last.torch_images_per_s
-
-
-@pytest.mark.full
-def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
     assert "no call" in lockstep.Watch(NETWORKS["cnn"]()).agreement().line()
     made = train("cnn", images=400)
     assert made.agreement.is_close and made.agreement.steps == 25 and made.agreement.calls == 17 * 25
