@@ -150,10 +150,8 @@ def test_a_bad_initialiser_is_fatal(text: str, host: NativeHost, tmp_path: Path,
 
 
 def test_a_file_may_define_names_of_the_runners_program(host: NativeHost, tmp_path: Path) -> None:
-    text = one_function(
-        "return torch::full({1}, (float)(Reader().x + count + main()));",
-        "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n",
-    )
+    names = "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n"
+    text = one_function("return torch::full({1}, (float)(Reader().x + count + main()));", names)
     with host.spawn(program(tmp_path, text), threads=1) as session:
         assert session.call(asked("f", 0, output=(1,))).output.tolist() == [15.0]
 

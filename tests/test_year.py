@@ -65,11 +65,8 @@ def test_a_change_of_points_names_its_cause(then: Standing, now: Standing, why: 
     assert [part.part, part.before, part.after, part.by, total.part] == ["part1", 10.0, 7.5, -2.5, "total"]
     assert all(text in part.why for text in why)
     text = "\n".join(changes.lines(old, new, [part, total]))
-    assert (
-        "points of 1 of 1 submissions changed (totals: 0 rose, 1 fell)" in text
-        and "only in a: gone" in text
-        and "-2.5" in text
-    )
+    words = ("points of 1 of 1 submissions changed (totals: 0 rose, 1 fell)", "only in a: gone", "-2.5")
+    assert not [each for each in words if each not in text]
 
 
 def test_changed_maximum_points_are_blamed_on_the_rubric() -> None:
@@ -84,10 +81,8 @@ def test_a_regrade_and_a_report_print_changed_totals(acting: Class, tmp_path: Pa
     assert "changed" not in acting.grade()
     acting.add("ada")
     said = acting.grade()
-    assert (
-        "points of 1 of 2 submissions changed (totals: 1 rose, 0 fell)" in said
-        and "source: another file" in said
-    )
+    assert "points of 1 of 2 submissions changed (totals: 1 rose, 0 fell)" in said
+    assert "source: another file" in said
     assert (acting.out / "changes.csv").read_text(encoding="utf-8-sig").startswith("id,part,before,after")
     (acting.out / "manual.csv").write_text("id,part1\nbob,4\n")
     said = acting.report()
