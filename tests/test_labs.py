@@ -111,14 +111,11 @@ def test_labs_are_listed_and_found(made: Path) -> None:
     assert load(made / "hidden" / "assignment.yaml").lab_folder == made
 
 
-def test_an_unfit_line_is_refused(tmp_path: Path) -> None:
+def test_size_options_come_from_the_lab_and_an_unfit_line_is_refused(tmp_path: Path) -> None:
     whys = {"nothing": "choose softmax, moments", "frontier": "the lab mixed has no study 'frontier': choose"}
     whys |= {"": "needs a test: softmax, moments", "counts -N 64": "unrecognized arguments: -N"}
     for line, said in {**whys, "race nothing": "no part", "outer --pad 11": "from 0 to 10"}.items():
         assert said in run(*STUDENT, *line.split(), accept=(2,), folder=tmp_path), line
-
-
-def test_size_options_come_from_the_lab() -> None:
     text = run(*STUDENT, "--help")
     assert "-R" in text and "--pad" in text and "-N" not in text and "Q tile" not in text
     assert "PASS" in run(*STUDENT, "outer", "-R", "8", "-C", "9", "--pad", "0", "--no-table")

@@ -169,10 +169,13 @@ def test_a_wrong_operator_is_named_by_its_place(train: Train, names: str, place:
     assert "\n" not in found.line() and found.wrong <= found.total
 
 
-def test_training_continues_after_a_deviation_with_the_option(train: Train) -> None:
+def test_training_goes_on_after_a_deviation_with_the_option_and_an_overflow_ends_it(train: Train) -> None:
+    """An overflow is blamed on the rate or on the function."""
     made = train("mlp", "linearBackward=linearLastBias", goes_on=True)
     assert made.agreement.deviation is not None and made.agreement.deviation.step == 1
     assert len(made.epochs) == 1
+    refused(r"with --rate 1e\+30 .* in PyTorch, too", train, "cnn", rate=1e30)
+    refused("the loss is", train, "mlp", "sgdStep=stepUpwards", of=Stopped, rate=2.0, epochs=40, lockstep=0)
 
 
 @pytest.mark.full
@@ -181,11 +184,6 @@ def test_a_function_that_crashes_or_returns_a_wrong_shape_is_named(train: Train)
     refused(crashed, train, "mlp", "sgdStep=stepBeyond", of=operations.Broken)
     too_few = r"reluForward in layer 2 .relu.: It returned a tensor of shape \(256,\); .* of shape \(512,\)"
     refused(too_few, train, "mlp", "reluForward=reluOfHalf", of=operations.Broken)
-
-
-def test_an_overflow_is_blamed_on_the_rate_or_on_the_function(train: Train) -> None:
-    refused(r"with --rate 1e\+30 .* in PyTorch, too", train, "cnn", rate=1e30)
-    refused("the loss is", train, "mlp", "sgdStep=stepUpwards", of=Stopped, rate=2.0, epochs=40, lockstep=0)
 
 
 def test_amdahls_law_is_fitted_to_times() -> None:
