@@ -188,7 +188,13 @@ def test_writes_after_the_answer_do_not_change_it(spawn: Spawn, freeze: bool) ->
         assert [output.tobytes() for output in outputs] == before
 
 
-def test_the_runner_can_fill_shared_memory_but_not_unmap_it(spawn: Spawn) -> None:
+def test_each_runner_has_its_own_shared_memory_and_can_fill_but_not_unmap_it(spawn: Spawn) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with spawn() as one, spawn() as other:
+        assert len({os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)}) == 2
+        for session in (one, other):
+            assert sorted(os.listdir(f"/proc/{session.pid}/fd")) == list("012345"), "two memories"
+    assert set(os.listdir("/proc/self/fd")) <= before
     with spawn() as session:
         assert session.call(asked("fills", output=(1,))).output.tolist() == [LARGEST_BYTES >> 20]
         assert session.call(asked("twice")).output.tolist() == TWICE
@@ -207,15 +213,6 @@ def test_a_forged_length_is_refused_and_no_former_answer_is_seen(spawn: Spawn) -
             assert session.call(asked("twice"), echo_inputs=True).output.tolist() == TWICE
             call = session.call(asked("forges", 0, 16, shape=(elements,)))
         assert call.output.tolist() == left
-
-
-def test_each_runner_has_its_own_shared_memory(spawn: Spawn) -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    with spawn() as one, spawn() as other:
-        assert len({os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)}) == 2
-        for session in (one, other):
-            assert sorted(os.listdir(f"/proc/{session.pid}/fd")) == list("012345"), "two memories"
-    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_memory_keeps_its_size_and_stays_writable() -> None:

@@ -167,7 +167,7 @@ def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> Non
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
 
 
-def test_a_locked_kernel_is_refused_rights_and_files(locked: Kennel) -> None:
+def test_a_locked_kernel_is_refused_rights_and_files_and_leaves_none_in_open_folders(locked: Kennel) -> None:
     read = "reads_the_closed_secret reads_its_parent reads_the_environment_of"
     for deeds, answers in {
         "owns_a_file_for takes_more_cores lifts_a_limit": {-errno.EPERM},
@@ -179,9 +179,6 @@ def test_a_locked_kernel_is_refused_rights_and_files(locked: Kennel) -> None:
             assert locked.value(deed, os.getpid()) in answers, deed
     if locked.sandbox.hides_files:
         assert locked.value("reads_the_secret") < 0 and locked.value("sees") == 0
-
-
-def test_nothing_is_left_in_folders_that_are_open_to_all(locked: Kennel) -> None:
     # If runners have their own /tmp, /var/tmp and /dev/shm, the second runner finds the folders empty again.
     assert locked.value("writes_to_open_folders") == locked.value("writes_to_open_folders")
     name = forged_name(locked.library)
