@@ -44,7 +44,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_row_is_there_with_its_numbers_and_formulas_get_an_apostrophe(written: Path) -> None:
+def test_every_row_has_its_numbers_no_cell_is_a_formula_and_such_text_an_apostrophe(written: Path) -> None:
     assert all(grades_csv.safe_text(value).startswith(("'", "\ufffd")) for value in FORMULAS)
     assert (written / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbfid,name,email,")
     assert not [path.name for path in written.iterdir() if path.name.startswith(".")], "none is left"
