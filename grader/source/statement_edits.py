@@ -46,10 +46,10 @@ _LOCAL = re.compile(
 #: A declaration of one number with an initial value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
-_ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
+_ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
 #: The beginning of an assignment, a call, or a postfix `++` or `--`. Declarations and prints do not match.
 _ACTS = re.compile(
-    r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
+    r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--|\*(?!\w+\s*[,;]))?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
 #: Template of a pattern. With `format` and a name, the pattern finds the places that set this variable or its elements.
 _SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"
