@@ -73,7 +73,7 @@ CONTROLS = [
 
 #: A data race without effect: all threads write to one shared number, but no thread uses the number of another. The
 #: results are right, so only the search for data races finds it.
-RACED = End(("pass",), ("data_race",))
+RACED = End(("wrong",), ("data_race",))
 RACE = """
         #pragma omp parallel for
         for (int p = 0; p < B * H; p++) {
