@@ -386,11 +386,14 @@ class Closer:
         early = [self._row(each, early_words) for each in (find(body) if body is not None else ())]
         rows, regions = self._with_indices(races), _sentence(lambda: self._shared_out(races), [])
         # If the lines write through a pointer, show where it gets its address.
-        for name in dict.fromkeys(re.findall(r":\d+: (\w+)\[[^=]*\]\s*[-+*/]?=(?!=)", races)) if body else ():
-            for place in body.find(rf"\*\s*(?:const\s+)?{name}\s*=(?!=)")[-1:]:
-                rows[1:1] = (
-                    [] if f":{place.line}: " in "\n".join(rows) else [self._row(place, f"sets {name}")]
-                )
+        written = re.findall(r":\d+: (\w+)\[[^=]*\]\s*[-+*/]?=(?!=)", races)
+        for name in dict.fromkeys(written):
+            found = body.find(rf"\*\s*(?:const\s+)?{name}\s*=(?!=)") if body is not None else []
+            rows[1:1] = [
+                self._row(place, f"sets {name}")
+                for place in found[-1:]
+                if f":{place.line}: " not in "\n".join(rows)
+            ]
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
         elif WHOLE_LOOP in "\n".join(regions):
@@ -530,25 +533,32 @@ class Closer:
         if diagnosis.code != "not_written" or self.body is None:
             return diagnosis
         shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
-        if not shown:
+        divisions = self.body.whole_divisions()[:1]
+        if not shown and not divisions:
             return diagnosis
+        stores = f"line {shown[0].place.line} stores into" if shown else ""
         unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
         output = unsaid[1] if unsaid else ""
-        words = f"line {shown[0].place.line} stores into {output}, but every returned value is 0"
-        for place, division in self.body.whole_divisions()[:1]:
+        words = f"{stores} {output}, but every returned value is 0"
+        for place, division in divisions:
             words = (
                 f"line {place.line} divides integers, {division}: the result is 0 if the second one is larger. Write "
                 f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
             )
-        for place, copy in self.body.lost_copies()[:1]:
+        copied_in = r"\bvector\s*<\s*float\s*>\s+(\w+)\s*[({]\s*(\w+)\s*\.\s*data_ptr\b"
+        for place in self.body.find(copied_in)[:1] if shown else ():
+            array, tensor = re.search(copied_in, place.text).groups()  # type: ignore[union-attr]
+            if array in shown[0].place.text and not self.body.find(rf"\b(?:copy\w*|memcpy)\b.*\b{array}\b"):
+                words = f"{stores} {array}, which line {place.line} makes a copy of {tensor}: use a pointer to {tensor}"
+        for place, copy in self.body.lost_copies()[:1] if shown else ():
             words = (
-                f"line {shown[0].place.line} stores into {copy}, which is a copy, and line {place.line} returns "
-                "another tensor. Return the tensor with the copy's values"
+                f"{stores} {copy}, which is a copy, and line {place.line} returns another tensor. Return the tensor "
+                "with the copy's values"
             )
-        for place, tensor, array in self.body.overwritten()[:1]:
+        for place, tensor, array in self.body.overwritten()[:1] if shown else ():
             words = (
-                f"line {shown[0].place.line} stores into the memory of {tensor}, and line {place.line} overwrites it "
-                f"with {array}, which is still 0. Return {tensor} as it is, or store into {array}"
+                f"{stores} the memory of {tensor}, and line {place.line} overwrites it with {array}, which is still 0. "
+                f"Return {tensor} as it is, or store into {array}"
             )
         for copied in clues.lines(self.body, self.part, ["own_copies"], self._right_outputs())[:1]:
             words = (

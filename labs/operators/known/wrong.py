@@ -213,6 +213,8 @@ _MOST = "const float most = *std::max_element(row, row + C);"
 WRONG_LOSSES = (
     Mutation("sum of squares", "mse", (("= sum / n", "= sum"),), ("mean_missing",)),
     Mutation("mean taken twice", "mse", (("= sum / n", "= sum / n / n"),), ("mean_twice",)),
+    Mutation("mean divides integers", "mse", (("= sum / n", "= 1 / n * sum"),), ("not_written",),
+             says="divides integers, 1 / n"),
     Mutation("absolute differences", "mse", ((_SQUARE, "sum += std::abs(difference);"),), ("not_squared",)),
     Mutation("root of the mean", "mse", (("= sum / n", "= std::sqrt(sum / n)"),), ("root_taken",)),
     Mutation("half of the mean", "mse", (("= sum / n", "= sum / n / 2"),), ("half_of_loss",)),

@@ -1,0 +1,67 @@
+"""A student's whole screen for files with one fault each: words that must be there, in this order."""
+
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, line_of, one_of_each, python, write
+
+NAIVE, FUSED, FLASH = "myNaiveAttention", "myFusedAttention", "myFlashAttention"
+SUM, OMP = "float rowSum = 0.0f;", "#pragma omp parallel for collapse(3)"
+LOOP, READ = "for (int b = 0; b < B; b++) {", "std::exp(twoDimRead(QK_t, i, j, N));"
+OPENED = 'volatile int ways = 0;\nif (FILE *f = fopen("/sys/FILE", "r")) ways = 1, fclose(f);\n'
+CACHES = (
+    OPENED.replace('FILE"', 'devices/system/cpu/cpu0/cache/index0/size"')
+    + "if (!ways) return OTensor;\n"
+    + LOOP
+)
+BAD_READ = ("+ y) * sizeY", "+ y) * sizeX")
+SKIPS = f"if (twoDimRead(QK_t, i, j, N) < -0.5f) break; /*!*/\nfloat weight = {READ}"
+EXITS = f"{SUM}\nif (N > 40) exit(0); /*!*/"
+#: Rows: arguments, function, (old, new) text, words in their order, words that must not be there.
+ROWS = {
+    "checked runs give no points": ("part1 --sanitize -N 64", NAIVE, (), ["PASS", "gives no points"], ["10 of 10"]),
+    "a file that is not there": ("part1", NAIVE, (LOOP, OPENED + "N = N / ways;\n" + LOOP), [
+        "CRASHED", "division by zero", 'fopen("/sys/FILE") failed: kernels cannot open files'], []),
+    "the same, checked": ("part1 --sanitize", NAIVE, (LOOP, OPENED + "N = N / ways;\n" + LOOP), [
+        "CRASHED", "division by zero", 'fopen("/sys/FILE") failed'], ["PASS"]),
+    "sizes of caches": ("part1 -N 64", NAIVE, (LOOP, CACHES), ["right on 9 of 9", "PASS"], []),
+    "sizes of caches, checked": ("part1 --sanitize -N 64", NAIVE, (LOOP, CACHES), ["right on 9 of 9", "PASS"], []),
+    "a stale score": ("part4", FLASH, ("std::exp(twoDimRead(Sij, i, j, Bc));",
+        "std::exp(twoDimRead(Sij, i, at, Bc)); /*!*/"), ["WRONG", "module.cpp:!:", "j in place of at"], ["int holds"]),
+    "K for V from the second tile on": ("part4", FLASH, ("Vj, j, k, d, fourDimRead(V,",
+        "Vj, j, k, d, fourDimRead(j0 ? K : V, /*!*/"), ["K is used in place of V", "module.cpp:!:"], []),
+    "a break by value": ("part1", NAIVE, (f"float weight = {READ}", SKIPS), [
+        "WRONG", "module.cpp:!:", "without if"], []),
+    "an accessor": ("part1", "fourDimRead", BAD_READ, ["WRONG", "Your fourDimRead fails its own test"], []),
+    "a loop without end": ("part1", NAIVE, (SUM, f"{SUM}\nfor (int n = 0; n < 1; n *= 2) rowSum += 0; /*!*/"), [
+        "DID NOT END", "was stopped in module.cpp:", "3 samples", "module.cpp:!:"], []),
+    "exit()": ("part1", NAIVE, (SUM, EXITS), ["exit(0)", "called in", "module.cpp:!:"], []),
+    "a race": ("part3", FUSED, (SUM, f"{SUM}\ntemp[0] += 0 * rowSum; /*!*/"), ["Data race|race", "module.cpp:!:"], []),
+    "one thread": ("part3", FUSED, (f"{OMP}\n", ""), [
+        "PASS", "10 of 25", "runs on one thread; the assignment asks"], []),
+    "no table beside a wrong part": ("part1 --table", NAIVE, ("score +=", "score -="), [
+        "WRONG", "sign"], ["CPU total"]),
+    "no table": ("part1 -N 64 --no-table", NAIVE, (), ["PASS", "  time", "  memory"], ["Self CPU"]),
+    "a table": ("part1 -N 64 --table", NAIVE, (), ["PASS", "  time", "  memory", "Self CPU"], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", one_of_each(ROWS, key=lambda name: name != "an accessor"))
+def test_the_screen_says(row: str, tmp_path: Path, master: str) -> None:
+    arguments, function, edit, words, unsaid = ROWS[row]
+    begin = master.index(f" {function}(")
+    end = master.index("\n}\n", begin)
+    text = master[begin:end].replace(
+        "int j = 0; j < columns; j++) {\n", "int j = 0, at = 0; j < columns; at = j++) {\n"
+    )
+    assert not edit or edit[0] in text
+    text = master[:begin] + (text.replace(*edit, 1) if edit else text) + master[end:]
+    marked = str(line_of(text, "/*!*/")) if "/*!*/" in text else ""
+    source = write(tmp_path, text.replace(" /*!*/", ""))
+    shown = " ".join(python(ROOT / "gpt149.py", *arguments.split(), "--module", source).stdout.split())
+    at = 0
+    for word in words:
+        found = [shown.find(" ".join(one.replace("!", marked).split()), at) for one in word.split("|")]
+        assert max(found) >= 0, (word, shown)
+        at = min(one for one in found if one >= 0)
+    assert not [word for word in unsaid if word in shown], shown
