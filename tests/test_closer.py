@@ -702,7 +702,10 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
 
 def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Path) -> None:
     source = write(tmp_path, "void kernel(int *y, int n) {\nuint16_t sum = n;\ny[0] = sum * 9;\n}")
-    closer: Any = SimpleNamespace(body=body(source.read_text()), source=source, _repairs=lambda near: "")
+    accessor = SimpleNamespace(table="")
+    closer: Any = SimpleNamespace(
+        body=body(source.read_text()), source=source, part=accessor, _repairs=lambda near: ""
+    )
     for each in (Closer._with_indices, Closer._row, Closer._returned):
         setattr(closer, each.__name__, functools.partial(each, closer))
     known = Diagnosis("narrow", "The sum is kept in 32 bits. Expected 3, got 4")

@@ -182,7 +182,7 @@ def _written_name(sides: Iterable[Access]) -> str:
     """
     for side in sides:
         if side.is_write and len(side.frames) == 1:
-            text = side.frames[0].code
+            text = side.frames[0].plain
             found = [(match, match["name"] or match["prefixed"]) for match in WRITTEN.finditer(text)]
             declared = {
                 name
@@ -229,7 +229,7 @@ def _advice(race: Race) -> str:
         )
     if race.is_static:
         return "A static variable is shared by all threads and calls: declare it without 'static'."
-    rows = [access.shown_frame.code for access in (race.before, race.now) if access.shown_frame is not None]
+    rows = [access.shown_frame.plain for access in (race.before, race.now) if access.shown_frame is not None]
     name = re.escape(race.variable)
     if name and all(re.search(rf"\b{name}\s*\[", row) for row in rows):
         return (

@@ -16,6 +16,7 @@ from pathlib import Path
 from grader.backends.native.toolchain import Toolchain, toolchain
 from grader.core import machine
 from grader.core.errors import KitError
+from grader.source.cpptext import without_comments
 
 FLAGS = (
     "-O1",
@@ -67,6 +68,11 @@ class Frame:
     text: str
     function: str
     code: str = ""
+
+    @property
+    def plain(self) -> str:
+        """The text without comments, and with the file's macros expanded if they are known."""
+        return self.code or without_comments(self.text)
 
 
 @dataclass(frozen=True)
