@@ -954,7 +954,8 @@ class Closer:
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
         if len(shown) == 1:
-            made = dataflow.indices(self.body, shown[0].place.line)
+            line = shown[0].place.line
+            made = [at for at in dataflow.indices(self.body, line) if at.line != line]
             shown = [*shown, *(replace(shown[0], place=at, words="") for at in made[: clues.MOST_PLACES])]
         shown = [*(() if known else self._hiding(self.body)[: clues.MOST_PLACES]), *shown]
         for line in map(int, re.findall(r"\bline (\d+) divides\b", found.diagnosis.message)):
