@@ -702,9 +702,9 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
 
 def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Path) -> None:
     source = write(tmp_path, "void kernel(int *y, int n) {\nuint16_t sum = n;\ny[0] = sum * 9;\n}")
-    accessor = SimpleNamespace(table="")
+    part = SimpleNamespace(table="")
     closer: Any = SimpleNamespace(
-        body=body(source.read_text()), source=source, part=accessor, _repairs=lambda near: ""
+        body=body(source.read_text()), source=source, part=part, _repairs=lambda near: ""
     )
     for each in (Closer._with_indices, Closer._row, Closer._returned):
         setattr(closer, each.__name__, functools.partial(each, closer))

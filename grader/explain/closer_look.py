@@ -80,6 +80,8 @@ OWN_PART = re.compile(
 ADVICE = re.compile(
     rf"{OWN_PART.pattern}|Threads write the same element of [^`]*?add these arrays up, under omp critical\."
 )
+#: A vector that is made of a tensor's elements. Groups: vector, tensor.
+COPIED_IN = re.compile(r"\bvector\s*<\s*float\s*>\s+(\w+)\s*[({]\s*(\w+)\s*\.\s*data_ptr\b")
 #: The list of wrong accesses (`sanitizer_sites.words`): its headline, and its places after the first one.
 LATER_PLACES = re.compile(
     r"\d+ places, in order\.[^\n]*\n1\. |\n(?:[2-9]\. |\.\.\. and )[^\n]*(?:\n  [^\n]*)*"
@@ -545,11 +547,12 @@ class Closer:
                 f"line {place.line} divides integers, {division}: the result is 0 if the second one is larger. Write "
                 f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
             )
-        copied_in = r"\bvector\s*<\s*float\s*>\s+(\w+)\s*[({]\s*(\w+)\s*\.\s*data_ptr\b"
-        for place in self.body.find(copied_in)[:1] if shown else ():
-            array, tensor = re.search(copied_in, place.text).groups()  # type: ignore[union-attr]
-            if array in shown[0].place.text and not self.body.find(rf"\b(?:copy\w*|memcpy)\b.*\b{array}\b"):
-                words = f"{stores} {array}, which line {place.line} makes a copy of {tensor}: use a pointer to {tensor}"
+        for place in self.body.find(COPIED_IN.pattern)[:1] if shown else ():
+            for array, tensor in COPIED_IN.findall(place.text)[:1]:
+                is_set = re.search(rf"\b{array}\b", shown[0].place.text)
+                if is_set and not self.body.find(rf"\b(?:copy\w*|memcpy)\b.*\b{array}\b"):
+                    how = f"line {place.line} makes {array} a copy of {tensor}"
+                    words = f"{stores} {array}, and {how}: use a pointer to {tensor}"
         for place, copy in self.body.lost_copies()[:1] if shown else ():
             words = (
                 f"{stores} {copy}, which is a copy, and line {place.line} returns another tensor. Return the tensor "
@@ -769,7 +772,7 @@ class Closer:
         lines = [
             lead,
             *self._returned(places),
-            *([LATER_PLACES.sub("", places)] if repairs else shown),
+            *([sanitizer_sites.words(checked.sites.found[:1], self.source.name)] if repairs else shown),
             repairs,
             numbers,
         ]
