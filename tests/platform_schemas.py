@@ -46,12 +46,11 @@ IMAGE = {"label": harmless, "url": data_url}
 VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
 SHOWN = {"visibility": VISIBILITY, "name": lambda value: line(value) and len(value) <= 150}
 SHOWN["output"] = lambda value: isinstance(value, str) and len(value) < 7000 and "\x1b" not in value
-SCORED = {"score": points, "max_score": points}
 COUNTED = dict.fromkeys(("score", "max-score"), count)
 SAID = dict.fromkeys(("test-name", "verdict"), line)
 DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
 TESTS = {
-    "gradescope": {**SCORED, **SHOWN, "status": {"passed", "failed"}},
+    "gradescope": {"score": points, "max_score": points, **SHOWN, "status": {"passed", "failed"}},
     "classroom50": {**COUNTED, **SAID, "passed": bool, "points": points, "message": harmless},
     "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
 }

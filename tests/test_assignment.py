@@ -35,13 +35,10 @@ def test_the_public_assignment_has_the_handouts_points() -> None:
     assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == worth
     ordinary = {item.id: item.points for item in assignment.manual if not item.extra}
     assert ordinary == {"writeup": 7}
-    assert sum(part.points for part in assignment.parts) + sum(ordinary.values()) == 100
     assert [item.points for item in assignment.manual if item.extra] == [3, 3, 3, 3]
     assert assignment.commands() == ["part0", "4Daccess", "part1", "part2", "part3", "part4"]
     assert [part.id for part in assignment.select("4Daccess")] == ["4Dread", "4Dwrite"]
     assert "part0" not in [part.id for part in assignment.select("all")]
-    assert assignment.seed is None
-    assert not any(case.hidden for part in assignment.parts for case in part.cases)
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["public", "staff"])
@@ -195,8 +192,7 @@ def test_documented_examples_have_every_key_and_are_read(tmp_path: Path) -> None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
-    # The examples lack only these keys. The lines below test the first three in the kit's own assignment. The last one
-    # cannot occur together with `time_bands`, which the examples have.
+    # The kit's own assignment has the first three (see below). The last cannot occur together with `time_bands`.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
     (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}

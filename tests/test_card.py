@@ -470,7 +470,6 @@ def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz,
 
 
 def test_an_unsteady_clock_leaves_the_part_unjudged_but_costs_an_ungraded_one_no_points(timed: Clock) -> None:
-    """An ungraded time that cannot be measured costs no points."""
     hungry = [timed.judge(RIGHT + HUNGRY, graded=graded) for graded in (True, False)]
     timed.clock_is(repeat(DRIFTS))
     found = timed.judge(RIGHT)

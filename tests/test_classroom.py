@@ -451,24 +451,20 @@ def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: Patch) -> Non
     assert acting.totals()["big"] == "30"
 
 
-def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
-    """Return {kind of submission: (source, verdicts of its two parts)}."""
+def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
+    """Write a class of submissions, each kind in four forms. Return verdicts by id, None for unreadable ones."""
     forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), exit(0), 0);\nPYBIND11_MODULE'
     forged = "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1)
     chatty = insert_at_start(master, "myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");')
-    return {
+    kinds = {
         "right": (master, ("pass", "pass")),
         "chatty": (chatty, ("pass", "pass")),
         "wrong": (insert_at_start(master, "myNaiveAttention", "H = 1;"), ("wrong", "pass")),
         "forged": (forged, ("crash", "crash")),
         "smaller tile": (master.replace("TILE_SIZE 16", "TILE_SIZE 8"), ("pass", "pass")),
     }
-
-
-def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
-    """Write a class of submissions, each kind in four forms. Return verdicts by id, None for unreadable ones."""
     expected: dict[str, tuple[str, str] | None] = {}
-    for name, (source, ends) in kinds(master).items():
+    for name, (source, ends) in kinds.items():
         text = source.encode()
         # Names keep equal files far apart in the order of grading; otherwise two workers would compile the same file.
         files = {
@@ -504,7 +500,6 @@ def test_every_submission_gets_the_right_points_in_each_run(master: str, tmp_pat
     precompile()  # otherwise two workers could make the same header at once
     room = Class(tmp_path)
     expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"))
-    assert len(expected) == 5 * 4 + 12
     # exit(0) shuts torch down. On a busy machine this takes long, and must not count as a hang.
     room.config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
     command = ("run", room.folder, "--config", room.config, "--seed", 149, "--trust", "--out")

@@ -150,8 +150,7 @@ def test_large_scores_do_not_overflow_or_vanish() -> None:
         for actual in (attention(Q, K, V, threads=1), plain_attention(Q, K, V, threads=1)):
             assert torch.allclose(actual[..., 1::2, :], torch.tensor(N - 1.0))
             assert torch.allclose(actual[..., ::2, :], torch.tensor(0.0), atol=1e-4)
-    # One key in a late block has a score that is far above or below all earlier scores. If it is far above, weights
-    # computed with an earlier maximum overflow.
+    # A late block has one score far above or below all others. Above, weights by an earlier maximum would overflow.
     for score in (30.0, 90.0, 130.0, 5000.0, -5000.0):
         Q, K, V = random_inputs((1, 1, 300, 8), seed=3)
         K[:, :, 250] = 0.0

@@ -39,8 +39,7 @@ SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layou
 TELLING = ("random", "columns", "causal", "heads beside each other")
 MORE = (*TELLING, "ragged", "float16")
 DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
-#: A file's language, the comparison in its causal mask, and its verdict. With "<=", query i attends to the keys from i
-#: on, which is wrong.
+#: A file's language, comparison in its causal mask, and verdict. With "<=", query i attends to the keys from i on.
 FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
 
 

@@ -68,8 +68,7 @@ def matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     o = torch.empty_like(q)
 """
-#: A part with two outputs. On causal inputs only O is wrong, in every element. On other inputs only L is wrong, in its
-#: last row.
+#: A part with two outputs. Causal inputs: only O is wrong, in every element. Others: only L is wrong, in its last row.
 SEVERAL = """
 def flash_forward(q, k, v, causal):
     s = (q.float() @ k.float().transpose(1, 2)) * q.shape[2] ** -0.5

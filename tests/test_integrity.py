@@ -278,8 +278,7 @@ def test_new_code_and_work_between_calls_are_flagged(tmp_path: Path) -> None:
     ):
         found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
-    # Threads that use CPU time after most of many stop signals do so on purpose. If they do so after few of them, the
-    # system may be slow.
+    # Threads that use CPU time after most of many stop signals do so on purpose; after few, the system may be slow.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to be sure"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]

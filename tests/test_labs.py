@@ -30,8 +30,7 @@ MIXED = ROOT / "tests" / "labs"
 STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
 NAMES = ("ta-guide.md", "appeals.md", "labs.md", "lab-example.md", "platforms.md", "gradebooks.md")
 GUIDES = {name: (ROOT / "docs" / name).read_text() for name in NAMES}
-#: Numbers of the expected results of the lab in docs/lab-example.md: the master, the starter, four wrong kernels, and a
-#: slow kernel, which takes ten seconds to time.
+#: Numbers of the results in docs/lab-example.md: master, starter, four wrong kernels, a slow one (ten seconds).
 ENDINGS = [*range(6), pytest.param(6, marks=pytest.mark.full)]
 KERNELS = {"operators": operators, "softmax": softmax}
 BEGIN, END = "    // BEGIN SOLUTION\n", "    // END SOLUTION\n"
@@ -360,7 +359,6 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_broken_forward_function_only_removes_its_sentence(tmp_path: Path) -> None:
-    """If the student's own forward function is broken, the message about a wrong gradient lacks only one sentence."""
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=1.0))
     broken = {

@@ -105,8 +105,7 @@ VERDICTS = [
     # CPU time decides serial parts: load neither makes a part slow nor hides a slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
-    # A kernel that sleeps exceeds the limit on wall time. This limit does not apply if the reference, too, takes more
-    # wall time than CPU time, because then the machine may have been busy.
+    # A kernel that sleeps exceeds the limit on wall time. If the reference waits, too, the machine may be busy.
     *((serial(1, wall), CPU, end) for wall, end in ((3, CEILING), (2, PASS))),
     (serial(1.6, 4.0), CPU, PASS),
     # If the time of waiting for a core is known, the limit on wall time holds on a busy machine, too.

@@ -27,7 +27,6 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
 CORES = machine.usable_cpus()
-FUNCTIONS = text_of("runner_functions.cpp")
 NAMES = """twice in_place in_double whole_numbers other_way nothing_in_it undefined large
 list_of change number element put throws_of_row throws ends"""
 STANDARD = includes("cstdio cstdlib dlfcn.h stdexcept string unistd.h")
@@ -36,7 +35,7 @@ ENDS = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Both]:
-    text = STANDARD + FUNCTIONS + binding(NAMES)
+    text = STANDARD + text_of("runner_functions.cpp") + binding(NAMES)
     with NativeHost() as host:
         yield Both(zygote, host, write(tmp_path_factory.mktemp("functions"), text))
 

@@ -330,22 +330,14 @@ def run(out: Path, source: Path, *more: str) -> tuple[int, dict[str, dict[str, s
         return code, {row["kernel"]: row for row in csv.DictReader(file)}
 
 
-#: The machine's speed, measured once for all tests.
-measured = functools.cache(facts.measure)
-
-
-@pytest.fixture
-def few_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid precompiled headers (30 s each): no torch, known facts of the machine, only one instruction-set level."""
-    monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
-    monkeypatch.setattr(facts, "measure", measured)
-    monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))
-
-
 @pytest.mark.full
-@pytest.mark.usefixtures("few_headers")
-def test_the_ladder_study_measures_right_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong kernel is not measured."""
+def test_the_ladder_study_measures_right_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Avoid precompiled headers (30 s each): no torch, and only one instruction-set level. Measure the machine once.
+    monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
+    monkeypatch.setattr(facts, "measure", functools.cache(facts.measure))
+    monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))
     writeup = write(tmp_path, (FOLDER / "writeup_template.md").read_text(), "writeup.md")
     code, rows = run(tmp_path, MASTER_FILE, "--writeup", str(writeup))
     assert code == 0 and list(rows)[:4] == [REFERENCE, YOURS, PYTORCH, FAST] and len(rows) == 5
@@ -385,7 +377,6 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
 
 
 def test_all_files_bind_the_assignments_functions() -> None:
-    """The starter, the reference, the fast kernels and PyTorch's calls each have a table of bindings."""
     asked = {part.function for part in ASSIGNMENT.parts}
     compared = {part.reference for part in ASSIGNMENT.parts if part.reference}
     texts = {name: (FOLDER / name).read_text() for name in ("operators.cpp", "reference.cpp", sources.FAST)}

@@ -416,7 +416,6 @@ def test_a_link_or_folder_in_place_of_results_is_replaced(kind: str, tmp_path: P
 
 
 def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> None:
-    """A submission contains forged results, writes them while loading and at exit, and prints them: none is used."""
     head, _, parts = CONFIG.partition("\nparts:\n")
     first = parts.partition("  - id: 4Dread")[2].partition("  - id: 4Dwrite")[0]
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))

@@ -42,7 +42,6 @@ def half_wrong(master: str) -> str:
 
 @pytest.mark.full
 def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
-    """A submission contains forged results, prints them, and writes them while loading and at exit: none is used."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
@@ -82,7 +81,6 @@ def outputs_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
-    """GitHub obeys only the kit's workflow commands, not those in file names or in a kernel's output."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')
@@ -227,25 +225,19 @@ def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
     refused("no submission is a folder with a commit", clones.with_commit_times, plain, tmp_path / "b")
 
 
-def commit_object(git: Path, message_bytes: int) -> None:
-    """Set HEAD to a commit whose message consists of this many zero bytes, compressed to a thousandth of this size."""
-    head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
-    start = b"commit %d\0" % (len(head) + message_bytes)
-    pieces = [start, head, *([b"\0" * (1 << 20)] * (message_bytes >> 20))]
-    name, packing = hashlib.sha1(), zlib.compressobj(1)
-    data = []
-    for piece in pieces:
-        name.update(piece)
-        data.append(packing.compress(piece))
-    path = f"objects/{name.hexdigest()[:2]}/{name.hexdigest()[2:]}"
-    put(git, {path: b"".join([*data, packing.flush()]), "HEAD": name.hexdigest()})
-
-
 @pytest.mark.full
 def test_a_commit_that_inflates_beyond_gits_memory_has_no_time(tmp_path: Path) -> None:
+    """Each commit's message consists of zero bytes, which git stores in a thousandth of their size."""
+    head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
     for name, size in (("bomb", clones.GIT_MEMORY_BYTES), ("long", 4 * clones.GIT_OUTPUT_BYTES)):
-        put(tmp_path / "class" / name, {"module.cpp": "int x;"})
-        commit_object(tmp_path / "class" / name / ".git", size)
+        start = b"commit %d\0" % (len(head) + size)
+        digest, packing, data = hashlib.sha1(), zlib.compressobj(1), []
+        for piece in (start, head, *([b"\0" * (1 << 20)] * (size >> 20))):
+            digest.update(piece)
+            data.append(packing.compress(piece))
+        path = f".git/objects/{digest.hexdigest()[:2]}/{digest.hexdigest()[2:]}"
+        packed = {path: b"".join([*data, packing.flush()]), ".git/HEAD": digest.hexdigest()}
+        put(tmp_path / "class" / name, {"module.cpp": "int x;", **packed})
     found = clones.with_commit_times(find(tmp_path / "class", "module.cpp", tmp_path / "a"), tmp_path)
     assert {item.id: item.submitted_at is not None for item in found} == {"bomb": False, "long": True}
 

@@ -118,7 +118,6 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
 
 @pytest.mark.full
 def test_a_labs_handout_names_only_its_own_parts(tmp_path: Path) -> None:
-    """In a lab's handout, commands judge this lab by default. Commands of other labs, such as the demo, are missing."""
     release = release_of("operators")
     files = release.handout
     for path in ("README.md", "Makefile"):
@@ -598,7 +597,6 @@ def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") 
 UNWRITTEN = scored("gelu", 0.0, hidden="failed")
 OPEN, FAILED = (scored("gelu", 0.0, is_open=True, hidden=end) for end in ("passed", "failed"))
 UNTESTED = scored("gelu", 0.0, is_open=True)
-RIGHT = scored("gelu", 10.0, hidden="passed")
 LACKED = scored("gelu_cuda", 0.0, is_open=True)
 FAKE_AUTOGRADER = """
 import json, pathlib, sys
@@ -613,7 +611,7 @@ sys.exit(3)
 LEFT_OPEN = {
     # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),
-    "times": (UNWRITTEN + LACKED, RIGHT + LACKED, "gelu_cuda (no GPU)"),
+    "times": (UNWRITTEN + LACKED, scored("gelu", 10.0, hidden="passed") + LACKED, "gelu_cuda (no GPU)"),
     "open starter": (OPEN + LACKED, OPEN + LACKED, "does not judge gelu of the starter: no GPU"),
     "starter's CUDA": (UNWRITTEN, OPEN + LACKED, "does not judge gelu_cuda of the starter"),
     "untested": (UNWRITTEN + LACKED, UNTESTED + LACKED, "does not judge gelu of the solution"),
@@ -690,7 +688,6 @@ def test_all_source_files_are_watched(two: Release, tmp_path: Path, monkeypatch:
 
 
 def test_both_files_are_annotated(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The student's own command line annotates both files, as in a handout."""
     put(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA})
     published = Mock()
     monkeypatch.setattr(github, "publish", published)

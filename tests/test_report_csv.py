@@ -233,7 +233,6 @@ def test_numberless_keeps_the_kits_sentences_without_numbers() -> None:
 
 
 def test_a_peak_of_0_bytes_and_cut_texts_are_stated_in_words() -> None:
-    """A peak of 0 bytes is reported in words: the call needed no more memory than earlier calls."""
     text = terminal.memory_text(Memory(1024, 1024, 0, 4096))
     assert "true peak of the call: no more than earlier calls (reference 4096)" in text
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]

@@ -357,7 +357,6 @@ def test_a_tier_that_does_not_confine_or_work_is_not_chosen(monkeypatch: pytest.
 
 
 def test_no_sandbox_shows_the_kit_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sandbox shows the kit, even in a system folder, around a virtual environment, or among other packages."""
     kit = tmp_path / "usr" / "src" / "kit"
     for name in ("grader/sandbox", "labs/rows/hidden", "unknown", ".venv/lib/torch", "lib/torch", "bin"):
         (kit / name).mkdir(parents=True)

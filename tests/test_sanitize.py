@@ -23,7 +23,6 @@ from grader.runner.calls import Request
 from grader.sandbox import OPEN, Limits, Sandbox, choose, lock
 from grader.study.standalone import build_program, ran
 
-FAULTY = text_of("faulty.cpp")
 NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
 #: Script that calls each faulty function under the sanitizer in a forked child, so that torch is imported only once.
 CALL_EACH = """
@@ -66,7 +65,7 @@ def with_torch(source: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("judge", [natively, pytest.param(with_torch, marks=pytest.mark.full)])
 def test_sanitizers_name_the_students_own_line(judge: Callable, tmp_path: Path) -> None:
-    source = write(tmp_path, includes("vector") + FAULTY + binding(*NAMES))
+    source = write(tmp_path, includes("vector") + text_of("faulty.cpp") + binding(*NAMES))
     reports = judge(source)
     for name, kind, quoted in (
         ("tensor_write", "heap-buffer-overflow write", ["p[i] = 1.0f;"]),
@@ -99,15 +98,12 @@ def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert sanitize.with_lines(own, built) == own
 
 
-READING = text_of("secret_readers.cpp")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has Landlock")
 @pytest.mark.parametrize("sandbox", [OPEN, choose(trust=True)], ids=lambda sandbox: sandbox.tier)
 def test_a_program_with_sanitizers_reads_only_its_own_files(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = write(tmp_path, "answers", "secret")
     secret.chmod(0o644)
-    text = f'#define SECRET "{secret}"\n{READING}{binding("look")}'
+    text = f'#define SECRET "{secret}"\n' + text_of("secret_readers.cpp") + binding("look")
     text = includes("cstdio dirent.h fcntl.h unistd.h sys/syscall.h") + text
     made = nativebuild.build(write(tmp_path, text), sanitize=True)
     assert made.ok and made.program is not None, made.diagnostics
@@ -136,17 +132,19 @@ import sys, torch
 from grader.runner.runner import StudentObject
 StudentObject(sys.argv[1]).prepare("expressions", [torch.zeros(1)])()
 """
-Results = dict[tuple[str, str], str]
 
 
-def lines(printed: str) -> Results:
+def lines(printed: str) -> dict[tuple[str, str], str]:
     """Return {(kind, text of the expression): result} for the lines that tensor_expressions.cpp has printed."""
     rows = (line.split("\t") for line in printed.splitlines())
     return {(row[0], row[1]): row[2] for row in rows if len(row) == 3}
 
 
-def with_the_stand_in() -> Results:
-    """Return results from a build with the stand-in and sanitizers. Assert that the sanitizers report nothing."""
+@pytest.mark.full
+def test_stand_in_tensors_behave_like_torchs() -> None:
+    made = build(EXPRESSIONS, flags=("-O0",))
+    assert (made.ok, made.path) == (True, "light"), made.diagnostics
+    # Build with the stand-in and sanitizers, which must report nothing.
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
     options = {name: ":".join(f"{k}={v}" for k, v in each.items()) for name, each in chosen.items()}
     strict = replace(SANITIZED, flags=(*SANITIZED.flags, "-O0", "-g1", "-fsanitize=float-cast-overflow"))
@@ -154,14 +152,7 @@ def with_the_stand_in() -> Results:
     with ran(build_program(EXPRESSIONS, strict), request, environment=options, memory_bytes=None) as run:
         assert run.finished.returncode == 0, run.output[-3000:]
     assert "runtime error" not in run.output and "AddressSanitizer" not in run.output, run.output[-3000:]
-    return lines(run.output)
-
-
-@pytest.mark.full
-def test_stand_in_tensors_behave_like_torchs() -> None:
-    made = build(EXPRESSIONS, flags=("-O0",))
-    assert (made.ok, made.path) == (True, "light"), made.diagnostics
-    using_torch, found = lines(python("-c", CALL, made.object_path).stdout), with_the_stand_in()
+    using_torch, found = lines(python("-c", CALL, made.object_path).stdout), lines(run.output)
     written = len(re.findall(r"(?:^|\) )\s*(?:VALUE|EFFECT|TEXT)\(", EXPRESSIONS.read_text(), re.MULTILINE))
     assert len(using_torch) == written > 0 and list(using_torch) == list(found)
     assert any(shown.startswith("throws") for shown in using_torch.values())
@@ -270,7 +261,6 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """A student's file uses the precompiled header, so the compiler does not read the headers in it again."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and prepared.object.is_file()
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "the header is kept"

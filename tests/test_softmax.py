@@ -69,10 +69,7 @@ def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("rows", [[1], range(4)])
 def test_nan_alone_does_not_prove_a_mistake(rows: Sequence[int]) -> None:
-    """A suspect (a possible mistake) that predicts NaN in the wrong row, but also in right rows, is not named.
-
-    If all rows are wrong, NaN in each element shows no pattern that a suspect could explain.
-    """
+    """A suspect that predicts NaN in right rows, too, is not named. NaN in all rows shows no pattern to explain."""
     oracle, shape = ORACLES["safe"], {"R": 4, "C": 9}
     inputs = {"X": np.random.default_rng(2).uniform(-5000, 5000, (4, 9)).astype(np.float32)}
     inputs["X"][:, 0] = -np.inf if len(rows) > 1 else 0

@@ -337,8 +337,7 @@ REPORT = """WARNING: ThreadSanitizer: data race (pid=1)
 def test_a_race_of_foreign_code_is_not_reported() -> None:
     assert racereport.races(REPORT.replace("module", "x"), "") == ()
     ours = REPORT.replace("module.cpp:1 (p+0x1)", "x.cpp:3 (p+0x1)")
-    ours = ours.replace("Previous write", "Previous read")
-    assert racereport.races(ours, "x += 1;")[0].lines == (1,)
+    assert racereport.races(ours.replace("Previous write", "Previous read"), "x += 1;")[0].lines == (1,)
 
 
 @pytest.mark.parametrize("location", [*(f"{function}::score" for function in STATIC), *GLOBAL])
@@ -417,8 +416,7 @@ def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
     for _ in range(600):
         place = draw.choice([place, place + 1, place + 1, draw.randrange(1024)]) % 1024
         accesses.append((draw.choice("rrw"), place))
-    sizes = map(str, (16, 16, 1, 16, 16, 64 * lines, ways, 64))
-    command = [helpers.program(cache.SIMULATOR), "script", *sizes]
+    command = [helpers.program(cache.SIMULATOR), "script", *f"16 16 1 16 16 {64 * lines} {ways} 64".split()]
     script = "".join(f"{kind} {index}\n" for kind, index in accesses)
     ended = subprocess.run(command, input=script, capture_output=True, text=True, check=True)
     assert Traffic(*map(int, ended.stdout.split())) == naive(accesses, lines, ways)

@@ -74,7 +74,6 @@ def test_ids_are_folder_names_also_in_a_class_of_one(tmp_path: Path, scratch: Pa
 
 @pytest.mark.parametrize(("name", "id_"), [("ada", "ada"), ("Ada Lo_7_assignsubmission_file_", "Ada_Lo_7")])
 def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path: Path, scratch: Path) -> None:
-    """A student who hands in a folder with several folders must not be graded as several students."""
     files = {f"{name}/{other}/module.cpp": SOURCE for other in ("bob", "x")}
     put(tmp_path / "class", files)
     put(tmp_path, {"class.zip": zipped(files)})
@@ -442,8 +441,6 @@ def test_names_become_unique_safe_ids(tmp_path: Path, scratch: Path) -> None:
         submission.name.encode()
         # The name may contain a zero-width joiner, but no characters that move the cursor.
         assert submission.name == one_line(submission.name, 1000)
-    again = {name: each.sha256 for name, each in found(tmp_path, scratch).items()}
-    assert again == {name: each.sha256 for name, each in submissions.items()}
     assert safe_name("") == safe_name("..") == safe_name("\udcff") == "submission"
     one = dict(zip("ab", identify([("Alice", "a"), ("bob", "b")]), strict=True))
     more = identify([("alice", "0"), ("Alice", "a"), ("bob", "b"), (f"alice-{'0' * 6}", "x")])

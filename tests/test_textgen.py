@@ -184,8 +184,7 @@ def test_nanogpt_checkpoints_are_loaded(tmp_path: Path, prefix: str) -> None:
     weights = {prefix + name: tensor for name, tensor in model.state_dict().items()}
     weights[prefix + "lm_head.weight"] = weights[prefix + "transformer.wte.weight"]
     weights[prefix + "transformer.h.0.attn.bias"] = torch.ones(1, 1, 32, 32).tril()
-    content = {"model": weights, "model_args": {**SIZES, "dropout": 0.0}, "iter_num": 5}
-    torch.save(content, tmp_path / "ckpt.pt")
+    torch.save({**nanogpt(dropout=0.0), "model": weights, "iter_num": 5}, tmp_path / "ckpt.pt")
     assert same_function(checkpoint.load(tmp_path / "ckpt.pt", words_file(tmp_path)).model, model)
 
 
@@ -392,7 +391,6 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: float, spread: float) -> None:
-    """Attention merged from chunks of `most` keys equals attention over all keys in the window, for many lengths."""
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
@@ -431,20 +429,15 @@ def test_a_repeated_call_has_new_inputs_and_zeroed_workspaces(stage: Stage) -> N
                 assert call.output.tolist() == [value, value]
 
 
-def random_model(positions: str, bias: bool = False) -> GPT:
-    torch.manual_seed(2)
-    model = GPT(Config(50, 40, 2, 2, 16, bias, positions))  # type: ignore[arg-type]
-    model.initialise()
-    for parameter in model.parameters():
-        parameter.data = 4.0 * parameter.data + (0.1 if parameter.dim() == 1 else 0.0)
-    return model.eval()
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("window", [40, 7])
 def test_decoding_with_a_cache_gives_logits_of_whole_texts(positions: str, window: int, bias: bool) -> None:
-    model = random_model(positions, bias)
+    torch.manual_seed(2)
+    model = GPT(Config(50, 40, 2, 2, 16, bias, positions)).eval()  # type: ignore[arg-type]
+    model.initialise()
+    for parameter in model.parameters():
+        parameter.data = 4.0 * parameter.data + (0.1 if parameter.dim() == 1 else 0.0)
     tokens = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(1))
     expected = model(tokens, window)
     decoder = Decoder(model, TorchAttention(window), 3, 40, window)

@@ -476,10 +476,8 @@ def test_a_class_waits_for_ispc(class_folder: Path, tmp_path: Path) -> None:
         assert grades[name]["total"] == grades[name]["part1"] == grades[name]["part3"] == ""
         assert grades[name]["pending"] == "part1 part3" and grades[name]["trouble"] == ""
     assert grades["alone"]["total"] == "0" and grades["plain"]["total"] == "30"
-
     code, said = run_class(without, "--resume")
     assert code == EXIT_KIT and waits in said.partition("of 7 graded")[0] and "[1/" not in said, said
-
     code, said = run_class(with_ispc, "--resume")
     assert code == EXIT_PASS, said
     assert "2 are graded again (ispc is here now): uses, wrong" in said and "[2/2]" in said
@@ -490,7 +488,6 @@ def test_a_class_waits_for_ispc(class_folder: Path, tmp_path: Path) -> None:
     kept = json.loads((out / "uses" / ledger.RESULT).read_text())
     assert "stand-in" in kept["toolchain"]["ispc"] and (out / "uses" / "module.ispc").is_file()
     assert "ispc" not in json.loads((out / "plain" / ledger.RESULT).read_text())["toolchain"]
-
     code, said = run_class(without, "--resume")
     assert code == EXIT_PASS and "7 were finished before" in said, "finished submissions are not judged again"
 

@@ -363,7 +363,6 @@ READERS += (
 )
 
 PUBLISHED = published().encode()
-MASTER_FILE = ROOT / "module.cpp"
 LITERALS = (
     b'#line 7 "x.cpp"\n/* a */ auto s = R"x(py::object)x"; char c = \'"\'; int n = 1\'000; // at::zeros\n'
 )
@@ -527,7 +526,7 @@ READERS += (
     ),
     Reader(
         "sanitizers' reports",
-        lambda data: sanitize.report(harmless(data.decode(errors="replace")), MASTER_FILE),
+        lambda data: sanitize.report(harmless(data.decode(errors="replace")), ROOT / "module.cpp"),
         (SANITIZER, SANITIZER[250:]),
         words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
         patterns={
@@ -571,11 +570,10 @@ READERS += (
 )  # fmt: skip
 #: Number of mutated inputs for each reader, divided by the reader's `cost`.
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "400"))
-QUICK = 80
 PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]
 
 
-@pytest.mark.parametrize("inputs", [QUICK, pytest.param(INPUTS, marks=pytest.mark.full)])
+@pytest.mark.parametrize("inputs", [80, pytest.param(INPUTS, marks=pytest.mark.full)])
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_mutated_inputs_raise_only_documented_errors(reader: Reader, inputs: int) -> None:
     refused = fuzz(reader, inputs)

@@ -318,13 +318,6 @@ def mutation(bug: Bug) -> mutations.Mutation:
     return mutations.Mutation(bug.name, bug.part, bug.edits)
 
 
-def without_marks(text: str) -> tuple[str, list[int]]:
-    """Return the text without its marks, and the lines that had one."""
-    rows = text.split("\n")
-    lines = [number for number, row in enumerate(rows, 1) if MARK in row]
-    return "\n".join(row.replace(MARK, "").rstrip() if MARK in row else row for row in rows), lines
-
-
 @pytest.mark.usefixtures("edited_builds")
 @pytest.mark.skipif(toolchain().family != "gcc", reason="expects gcc's sanitizers and warnings")
 @pytest.mark.parametrize(
@@ -336,7 +329,9 @@ def test_output_names_the_line(group: list[Bug], tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     course, correct, functions = course_of(group[0].base)
     made, file = [mutation(bug) for bug in group], tmp_path / "module.cpp"
-    text, marked = without_marks(mutations.side_by_side(correct, functions, made))
+    rows = mutations.side_by_side(correct, functions, made).split("\n")
+    marked = [number for number, row in enumerate(rows, 1) if MARK in row]
+    text = "\n".join(row.replace(MARK, "").rstrip() if MARK in row else row for row in rows)
     starts = [text[: text.index(f" {mutations.variant(k)}(")].count("\n") + 1 for k in range(len(group))]
     file.write_text(text)
     shape = {name: size for name, size in SHAPE.items() if name in course.defaults}

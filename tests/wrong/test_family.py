@@ -80,7 +80,6 @@ def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis]
 
 @pytest.mark.full
 def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_path: Path) -> None:
-    """If two wrong kernels give equal outputs on all public inputs, the diagnosis of each names both mistakes."""
     found = [pair for group in GROUPS for pair in answers(group, zygote, tmp_path)]
     kernels = [pair for pair in found if pair[0].codes and "race" not in pair[0].codes]
     pairs = [
