@@ -22,7 +22,7 @@ from grader.backends import binding
 from grader.core.arrays import np
 from grader.core.errors import UsageError
 from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
-from grader.source import dataflow, edited_source, edits
+from grader.source import cpptext, dataflow, edited_source, edits, scopes
 from grader.source.edited_source import Edit
 
 #: Limits on attempts to build, on edits in one build, on lines in a message, and on elements of a compared output.
@@ -72,16 +72,17 @@ def repairs(
     names = [one.name for one in reached if one.name not in judged.tested]
     rows = [row for one in reached for row in one.rows[one.first - 1 : one.last]]
     cases, file = _public(judged.kernel, LARGEST), judged.source.name
-    text, macros = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))
-    plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
+    text, changed = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))
+    plain = second.edited(part, text) if 0 < len(changed) <= MOST_LINES else None
     if plain is not None and not plain.bad and all(map(partial(_Search(plain).is_right, number=0), cases)):
-        lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]
+        lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in changed]
         words = "With brackets around the whole text of this macro, and around its parameters, the part is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
     tried, found, count = edits.candidates(source, names), dict[int, Edit](), len(cases)
     used = set(re.findall(r"\w+", " ".join(body.rows[line - 1] for line in near)))
     likely = {line - k for line in near for k in range(-BELOW, ABOVE)}
-    likely |= {line for name, line in edited_source.macros(source) if name in used}
+    macros = cpptext.macros(cpptext.blanked(source))
+    likely |= {scopes.line_of(source, each.begin) for each in macros if each.name in used}
     tried.sort(key=lambda edit: (edit.line not in near, edit.line not in likely))
     for begin in range(0, len(tried), MOST_TOGETHER):
         if not found:

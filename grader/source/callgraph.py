@@ -13,11 +13,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grader.source.cpptext import parameter_names, without_comments
+from grader.source.cpptext import macros, parameter_names, without_comments
 
 LARGEST_SOURCE, MOST_NAMES = 1 << 20, 4000
-_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)([^\n]*)$", re.MULTILINE)
-_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)[^\n]*$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)(?:\\[ \t\r]*\n|[^\n])*$", re.MULTILINE)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|->|::|[^\s\w]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _END_OF_LOOP = re.compile(r"[][(){};]")
@@ -99,7 +98,8 @@ class CallGraph:
     def __init__(self, source: str) -> None:
         code = without_comments(source[:LARGEST_SOURCE])
         found = dict[str, list[Definition]]()
-        for each in (*_macros(code), *_definitions(_DIRECTIVE.sub("", code))):
+        defined = (Definition(each.name, each.text, each.parameters) for each in macros(code))
+        for each in (*defined, *_definitions(_DIRECTIVE.sub("", code))):
             found.setdefault(each.name, []).append(each)
         self.known = dict[str, Definition]()
         for name, ones in list(found.items())[:MOST_NAMES]:
@@ -118,13 +118,6 @@ class CallGraph:
             found[now] = self.known[now]
             open_ += sorted(found[now].words & self.known.keys())
         return found
-
-
-def _macros(code: str) -> Iterator[Definition]:
-    for macro in _MACRO.finditer(code):
-        text = macro[2]
-        names = text[1 : text.find(")")] if text.startswith("(") and ")" in text else None
-        yield Definition(macro[1], text, None if names is None else parameter_names(names))
 
 
 def _definitions(code: str) -> Iterator[Definition]:

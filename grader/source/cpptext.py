@@ -29,6 +29,36 @@ PYTHON = re.compile(
 #: A #line directive, which changes the line numbers and file name in messages. The text must have no comments.
 LINE_DIRECTIVE = re.compile(r"^[ \t\f\v]*(?:#|%:)[ \t\f\v]*(?:line\b|\d)", re.MULTILINE)
 SPLICE = re.compile(r"\\[ \t\r]*\n")
+_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(?:\(([^()\n]{0,200})\))?((?:\\[ \t\r]*\n|[^\n])*)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Macro:
+    """A `#define`. `text`, from the offset `begin` to `end`, holds its continued lines as they are in the source."""
+
+    name: str
+    parameters: tuple[str, ...] | None
+    """Names of its parameters; None for a macro without parentheses."""
+    text: str
+    begin: int
+    end: int
+
+
+@lru_cache(maxsize=4)
+def macros(code: str) -> tuple[Macro, ...]:
+    """Return the macros that C++ code defines, in its order. Comments and literals must have been removed."""
+    return tuple(
+        Macro(
+            one[1],
+            None if one[2] is None else tuple(re.findall(r"[A-Za-z_]\w*", one[2])),
+            one[3],
+            *one.span(3),
+        )
+        for one in _MACRO.finditer(code)
+    )
 
 
 def hidden(

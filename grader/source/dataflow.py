@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
-from grader.source.cpptext import Definition, apart, definitions, parameter_names
+from grader.source.cpptext import Definition, apart, definitions, macros, parameter_names
 from grader.source.landmarks import LONGEST_LINE, Body, Place, closed
 
 MOST_FUNCTIONS, MOST_CALLS = 24, 64
@@ -24,9 +24,6 @@ MOST_FUNCTIONS, MOST_CALLS = 24, 64
 _MOST_MACROS, _ROUNDS, _LONGEST_MACRO = 64, 3, 200
 #: Limit on the characters of all expanded lines together.
 _MOST_EXPANDED = 1 << 20
-_MACRO = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)\(([^()\n]{0,120})\)((?:\\[ \t]*\n|[^\n])*)", re.MULTILINE
-)
 _LAMBDA = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*\[[^\[\]\n]{0,80}\]\s*\(([^()\n]{0,200})\)[^{};\n]{0,60}\{")
 _LOOP = r"\b(?:for|while|for_each|transform|copy\w*|fill\w*|memset|memcpy)\b"
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -167,34 +164,35 @@ def expanded(code: tuple[str, ...]) -> tuple[str, ...]:
 
     Line numbers do not change. A call is not expanded if it spans several lines or would make its line too long.
     """
-    macros = dict[str, tuple[tuple[str, ...], str]]()
-    for one in _MACRO.finditer("\n".join(code)):
-        text = re.sub(r"\\[ \t]*\n\s*", "", one[3]).strip()
-        if len(text) <= _LONGEST_MACRO and "#" not in text and len(macros) < _MOST_MACROS:
-            macros[one[1]] = tuple(_WORD.findall(one[2])), text
-    if not macros:
+    known = dict[str, tuple[tuple[str, ...], str]]()
+    for each in macros("\n".join(code)):
+        text = re.sub(r"\\[ \t]*\n\s*", "", each.text).strip()
+        is_short = len(text) <= _LONGEST_MACRO and len(known) < _MOST_MACROS
+        if each.parameters is not None and is_short and "#" not in text:
+            known[each.name] = each.parameters, text
+    if not known:
         return code
-    named = re.compile(rf"\b({'|'.join(macros)})\s*\(")
+    named = re.compile(rf"\b({'|'.join(known)})\s*\(")
     rows, left = list(code), _MOST_EXPANDED
     for n, row in enumerate(rows):
         if row.lstrip().startswith("#") or row.rstrip().endswith("\\"):
             continue
         for _ in range(_ROUNDS):
             if left > 0 and len(row) <= LONGEST_LINE and named.search(row):
-                row = _expanded(row, macros, named)
+                row = _expanded(row, known, named)
                 left -= len(row)
         if len(row) <= 2 * LONGEST_LINE:
             rows[n] = row
     return tuple(rows)
 
 
-def _expanded(row: str, macros: Mapping[str, tuple[tuple[str, ...], str]], named: re.Pattern[str]) -> str:
+def _expanded(row: str, known: Mapping[str, tuple[tuple[str, ...], str]], named: re.Pattern[str]) -> str:
     kept, at = "", 0
     while len(kept) <= LONGEST_LINE and (call := named.search(row, at)) is not None:
         end = closed(row, call.end(), "()")
         if row[end - 1] != ")":
             break
-        parameters, text = macros[call[1]]
+        parameters, text = known[call[1]]
         given = map(str.strip, apart(row[call.end() : end - 1]))
         kept += row[at : call.start()] + _filled(text, dict(zip(parameters, given, strict=False)))
         at = end

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from grader.source.cpptext import blanked, definitions
+from grader.source.cpptext import Macro, blanked, definitions, macros
 from grader.source.landmarks import closed
 from grader.source.scopes import line_of
 
@@ -29,7 +29,6 @@ HELPERS = (
     "template <class T, decltype(sizeof 0) n> void gpt149_set(T (&a)[n], float v) { for (T& x : a) gpt149_set(x, v); } "
     "template <class C> auto gpt149_set(C& c, float v) -> decltype(c.begin(), void()) { for (auto& x : c) x = v; }"
 )
-MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w\s,]*)\)([^\n]*(?<!\\)$)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*\n", re.MULTILINE)
 EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 
@@ -131,18 +130,17 @@ def number_before(text: str, line: int, column: int) -> int:
     return int(found[-1]) if found else 0
 
 
-def macros(source: str) -> list[tuple[str, int]]:
-    """Return the names of a source's function-like macros with their line numbers."""
-    code = blanked(source)
-    return [(macro[1], line_of(code, macro.start(1))) for macro in MACRO.finditer(code)]
+def function_macros(code: str) -> list[Macro]:
+    """Return the macros with parameters that have one line."""
+    return [macro for macro in macros(code) if macro.parameters is not None and "\n" not in macro.text]
 
 
 def bracketed(source: str, used: Collection[str]) -> tuple[str, list[int]]:
     """Return (source with brackets around texts and parameters of the macros `used`, numbers of the changed lines)."""
     code, text, lines, names = blanked(source), source, list[int](), set(used)
-    for macro in reversed(list(MACRO.finditer(code))):
-        parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()
-        if macro[1] not in names:
+    for macro in reversed(function_macros(code)):
+        parameters, body = macro.parameters, macro.text.strip()
+        if macro.name not in names:
             continue
         names.update(re.findall(r"\w+", body))  # macros that this one uses
         if not parameters or re.search(r"[;{#]", body):
@@ -156,8 +154,8 @@ def bracketed(source: str, used: Collection[str]) -> tuple[str, list[int]]:
         if not is_whole and not re.fullmatch(r"\w+\s*\[[^][]*\]", body):
             new = f"({new})"
         if new != body:
-            text = f"{text[: macro.start(3)]} {new}{text[macro.end(3) :]}"
-            lines.insert(0, line_of(code, macro.start(1)))
+            text = f"{text[: macro.begin]} {new}{text[macro.end :]}"
+            lines.insert(0, line_of(code, macro.begin))
     return text, lines
 
 

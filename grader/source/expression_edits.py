@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, product, zip_longest
 
-from grader.source.cpptext import apart
-from grader.source.edited_source import EXTREME, MACRO, Edit, insertion, ranked_edit, wrapped
+from grader.source.cpptext import apart, macros
+from grader.source.edited_source import EXTREME, Edit, function_macros, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
 
@@ -41,7 +41,6 @@ _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
 _NAMED_NUMBER = re.compile(
     r"\b(?:int|long|size_t|unsigned)\s+(\w+)\s*=\s*([2-9]|[1-9]\d+|[A-Za-z_]\w*)\s*[;,]"
 )
-_MACRO_NUMBER = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]", re.MULTILINE)
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )
@@ -113,11 +112,16 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
                     yield 1, Edit(line, one, f"{one} + {name}", ((a, b, f"{one} + {name}"),))
 
 
+def _named_numbers(code: str) -> set[str]:
+    """Return the names of the macros without parameters."""
+    return {macro.name for macro in macros(code) if macro.parameters is None and macro.text.strip()}
+
+
 def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a variable or a small number."""
     blocks, counters = _block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
-    defined = set(_MACRO_NUMBER.findall(code))
+    defined = _named_numbers(code)
     lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]*\b(\w+)\s*=\s*\d+\s*;", code))
     uses = Counter(re.findall(r"\w+", code[begin:end]))
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
@@ -192,9 +196,9 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
 
     Edits that make a block longer could leave a single block, which hides a mistake that needs several blocks.
     """
-    whole, macros = {each.name for each in known if is_whole(each.kind)}, _MACRO_NUMBER.findall(code)
+    whole, numbers = {each.name for each in known if is_whole(each.kind)}, _named_numbers(code)
     named = _NAMED_NUMBER.findall(code, begin, end)
-    constants = {name for name, value in named if value.isdigit() or value in macros}
+    constants = {name for name, value in named if value.isdigit() or value in numbers}
     return (set(_STEP.findall(code, begin, end)) & whole) | constants
 
 
@@ -390,12 +394,12 @@ def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a parameter or a size in a macro's text. A size has a capital letter or `d` as name."""
     whole = [each.name for each in known if each.kind.endswith("int")]
     sizes = dict.fromkeys(name for name in whole if re.fullmatch(r"[A-Z]|d", name))
-    for macro in MACRO.finditer(code):
-        arrays = re.findall(r"(\w+)\s*\)?\s*[\[.]", macro[3])
-        parameters = [name for name in re.findall(r"\w+", macro[2]) if name not in arrays]
-        if re.search(r"[;{?]", macro[3]):
+    for macro in function_macros(code):
+        arrays = re.findall(r"(\w+)\s*\)?\s*[\[.]", macro.text)
+        parameters = [name for name in macro.parameters or () if name not in arrays]
+        if re.search(r"[;{?]", macro.text):
             continue
-        for word in WORD.finditer(code, macro.start(3), macro.end(3)):
+        for word in WORD.finditer(code, macro.begin, macro.end):
             for new in (*parameters, *sizes):
                 is_apart = word[0] in sizes or code[word.start() - 1 : word.end() + 1] == f"({word[0]})"
                 if (word[0] in parameters or word[0] in sizes) and is_apart and new != word[0]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
+from grader.source.cpptext import macros
 from grader.source.landmarks import closed
 
 #: Largest number of uses of a loop macro that are read.
@@ -29,10 +30,6 @@ _STATEMENT_HEAD = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:(?:for|if|while)\s*\(|(?:->\s*\w+\s*|:(?!:)[^;{}]*(?=\{))?(\{))"
 )
 _LAMBDA_BODY = re.compile(r"[)\]]\s*(?:mutable\s*|->\s*\w+\s*)*$")
-_LOOP_MACRO = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*,[^()\n]*\)[^\n]*\bfor\s*\(\s*int\s+\2\b", re.MULTILINE
-)
-_CONSTANT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\d+[ \t]*$", re.MULTILINE)
 #: A declaration of objects of a struct: `Matrix A, B;`, `const Tile &t = tiles[i];`.
 _OBJECTS = re.compile(
     r"(?:^|(?<=[(,]))[ \t]*(?:const\s+)?([A-Z]\w*)(?:\s*&\s*|\s+)(\w+(?:\s*,\s*\w+)*)\s*(?=[=;({:,)])",
@@ -65,10 +62,7 @@ class Statement:
 @lru_cache(maxsize=4)
 def _macro_words(code: str) -> dict[str, set[str]]:
     """Return the words in the text of each macro, without its parameters."""
-    defined = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^()\n]*)\))?((?:\\\n|[^\n])*)", re.MULTILINE)
-    return {
-        one[1]: set(WORD.findall(one[3])) - set(WORD.findall(one[2] or "")) for one in defined.finditer(code)
-    }
+    return {each.name: set(WORD.findall(each.text)) - {*(each.parameters or ())} for each in macros(code)}
 
 
 def words_in(code: str, text: str) -> set[str]:
@@ -95,13 +89,14 @@ def _declared_names(code: str) -> Iterator[Name]:
     for one in _OBJECTS.finditer(code):
         for word in WORD.finditer(code, one.start(2), one.end(2)):
             yield Name(word[0], f"{one[1]} object", one.end(), scope_end(code, one.end(), ends))
-    for one in _CONSTANT.finditer(code):
-        undone = re.compile(rf"#[ \t]*undef[ \t]+{one[1]}\b").search(code, one.end())
-        yield Name(one[1], "const int", one.end(), undone.start() if undone else len(code))
-    for macro in _LOOP_MACRO.finditer(code):
-        uses = re.compile(rf"\b{macro[1]}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
-        for use in islice(uses.finditer(code, macro.end()), MOST_USES):
-            yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
+    for macro in sorted(macros(code), key=lambda each: each.parameters is not None):
+        if macro.parameters is None and macro.text.strip().isdigit():
+            undone = re.compile(rf"#[ \t]*undef[ \t]+{macro.name}\b").search(code, macro.end)
+            yield Name(macro.name, "const int", macro.end, undone.start() if undone else len(code))
+        elif macro.parameters and re.search(rf"\bfor\s*\(\s*int\s+{macro.parameters[0]}\b", macro.text):
+            uses = re.compile(rf"\b{macro.name}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
+            for use in islice(uses.finditer(code, macro.end), MOST_USES):
+                yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
     for one in _DECLARED.finditer(code):
         if row_before(code, one.start()).lstrip().startswith(("#", "typedef")):
             continue
