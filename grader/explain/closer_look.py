@@ -64,6 +64,8 @@ MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 #: Message of the exception of `data_ptr<float>()` on a tensor of another type, and C++ names of torch's types.
 SCALAR_TYPE = re.compile(r"expected scalar type (\w+) but found (\w+)")
 CPP_TYPES = {"Float": "float", "Double": "double", "Int": "int", "Long": "int64_t"}
+#: The place of an exception in a Python file. A hand-in of several files has their names in place of "line".
+RAISED = re.compile(r": line (\d+) raised \w")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 STUCK = "This loop cannot end:"
@@ -201,6 +203,10 @@ class Closer:
     def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
         if diagnosis.code == "exit":
             return self._with_lines(diagnosis, EXITS, "It is called in")
+        raised = RAISED.search(diagnosis.message)
+        if raised and self.body is not None and not diagnosis.hidden:
+            shown = self._row(self.body.place(int(raised[1])))
+            return replace(diagnosis, message=f"{diagnosis.message}\n{shown}")
         if mixed := SCALAR_TYPE.search(diagnosis.message):
             used, held = (CPP_TYPES.get(name, name) for name in mixed.groups())
             advice = f"A tensor has elements of type {held}: write data_ptr<{held}>() in place of data_ptr<{used}>()"
