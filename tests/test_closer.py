@@ -22,7 +22,15 @@ from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
-from grader.explain.closer_look import COUNTED_EARLY, OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
+from grader.explain.closer_look import (
+    COUNTED_EARLY,
+    OUTSIDE,
+    OVERLAP,
+    SAME_ELEMENT,
+    WHOLE_LOOP,
+    Closer,
+    _Findings,
+)
 from grader.explain.common_facts import Seen
 from grader.explain.sanitizer_sites import Site
 from grader.explain.suspect import Suspect
@@ -81,13 +89,14 @@ def test_a_fact_that_one_input_refutes_is_not_named() -> None:
 
 
 def test_the_sizes_that_are_right_are_named() -> None:
-    tried = product((3, 8, 12, 16, 21, 24), (2, 4, 5), ((4, 8), (8, 3)))
+    tried = product((3, 8, 12, 16, 21, 24), (2, 3, 4, 5, 8), ((4, 8), (8, 3)))
     shapes = [{"N": n, "d": d, "Br": br, "Bc": bc} for n, d, (br, bc) in tried]
     for words, is_right in {
         "right where N is a multiple of Bc, wrong where it is not": lambda s: s["N"] % s["Bc"] == 0,
         "right where N is a multiple of 8, wrong where it is not": lambda s: s["N"] % 8 == 0,
         "right where Br >= N (one tile), wrong where Br < N": lambda s: s["Br"] >= s["N"],
         "right where N is not a multiple of Bc, wrong where it is": lambda s: s["N"] % s["Bc"] != 0,
+        "right where N = d, wrong where they differ": lambda s: s["N"] == s["d"],
         "right where N <= 12, wrong where N >= 16": lambda s: s["N"] <= 12,
         "right where N <= 16 and d <= 4, wrong where one of them is larger": lambda s: s["N"] <= 16 and s["d"] < 5,
         "": lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2,
@@ -543,6 +552,8 @@ def test_an_index_leads_to_its_assignments_and_a_size_or_line_to_its_loops() -> 
     assert numbers(found.until("Bc")) == [10], "an end limited by N is right"
     assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
     assert shown(LEFT_OVER, "part4", ["?until:d", "?steps"]) == [(n, "this loop runs to d") for n in (5, 11)]
+    bounds = Closer._bounds(cast(Any, None), "right where N = d, wrong where they differ")
+    assert shown(LEFT_OVER.replace("j < N", "j < d", 1), "part4", bounds) == [(3, "this loop runs to d")]
     assert [numbers(found.enclosing(line)) for line in (6, 5, 9)] == [[2, 3], [2, 3, 5], [8, 9]]
 
 
@@ -805,6 +816,16 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     closer.part, closer.second = None, SimpleNamespace(look=lambda *_: SimpleNamespace(sites=sites))
     closer._with_indices = lambda places, _: [places]
     assert "\n  mine.cpp:2: for" in Closer._placed(closer, Diagnosis("protocol", "No result.")).message
+    # A proven access outside of an array comes before a time-out, which it may have caused.
+    judged.broken, said = (
+        (None, Call("timeout")),
+        said.replace("division by zero", "index 9 out of bounds for type 'int [8]'"),
+    )
+    sites.found = [Site(sanitize.reports(said, tmp_path / "module.cpp")[0], "'random'")]
+    lines = Closer._placed(
+        closer, Diagnosis("timeout", "It did not end. Look for a loop.")
+    ).message.splitlines()
+    assert lines[0] == OUTSIDE and lines[2].startswith("  mine.cpp:2: for") and lines[-1] == "It did not end."
 
 
 def test_the_second_build_runs_in_the_sandbox_of_the_judged_build(monkeypatch: pytest.MonkeyPatch) -> None:

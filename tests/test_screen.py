@@ -1,5 +1,6 @@
 """A student's whole screen for files with one fault each: words that must be there, in this order."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,22 @@ def test_the_screen_says(row: str, tmp_path: Path) -> None:
         assert max(found) >= 0, (word, shown)
         at = min(one for one in found if one >= 0)
     assert not [word for word in unsaid if word in shown], shown
+
+
+@pytest.mark.full
+def test_errors_in_a_lab_s_explanations_cost_their_sentences_and_no_verdict(tmp_path: Path) -> None:
+    lab = shutil.copytree(ROOT / "labs" / "softmax", tmp_path / "labs" / "softmax")
+    text = (lab / "oracle.py").read_text()
+    raising = "    def dissect(self, *_):\n        return {}[0]\n\n    def suspects("
+    for old, new in (
+        ("if seen.actual.any():", "if 1 / 0:"),
+        ("    def suspects(", raising),
+        ("return fitting(", "return None + ("),
+    ):
+        text = text.replace(old, new, 1)
+    write(lab, text, "oracle.py")
+    source = write(tmp_path, (lab / "softmax.cpp").read_text().replace("exp(x[j])", "exp2(x[j])"))
+    words = ("lab", "--labs", lab.parent, "softmax", "all", "--no-time", "--module", source)
+    shown = " ".join(python(ROOT / "gpt149.py", *words, code=1).stdout.split())
+    assert all(f"oracle.py:{line_of(text, raises)}: " in shown for raises in ("1 / 0", "{}[0]", "None + ("))
+    assert "WRONG" in shown and "PASS" in shown and "not graded" not in shown
