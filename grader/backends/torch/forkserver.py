@@ -27,10 +27,14 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 #: Modules that torch imports on first use. The zygote imports them, because a locked runner cannot open their files.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
+#: A module for tensors without memory. Compilers need it, runners do not, and importing it takes
+#: a fifth of torch's time.
+UNUSED_MODULE = "torch._meta_registrations"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
 MOST_FDS = 4
@@ -78,10 +82,23 @@ def serve(control: socket.socket, files: dict[str, Any], modules: list[str], fol
     os._exit(0)  # a normal exit of a process with torch takes long
 
 
+class Unused(ModuleType):
+    """Stand-in for a module. The module is imported if something uses one of its names."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 def import_torch(modules: list[str]) -> str:
     """Import these modules, and all modules of torch that a runner uses. Return torch's version."""
     if "numpy" not in modules:
         sys.modules["numpy"] = None  # type: ignore[assignment]  # so torch imports no NumPy: runners do not need it
+    if not modules:  # Python files may use all of torch.
+        sys.modules[UNUSED_MODULE] = Unused(UNUSED_MODULE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
