@@ -999,6 +999,45 @@ def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -
     assert edited_source.combined(CARRIED, "kernel", found).count("\n") == CARRIED.count("\n") + 1
 
 
+LOOPED = """#define FOR(i, n) for (int i = 0; i < (n); i++)
+torch::Tensor kernel(torch::Tensor Q, std::vector<float> T, std::vector<Row> rows, int N, int d) {
+    int last = N - d, me = omp_get_num_threads() - 1;
+    for (int h = 0; h < N; h++) {
+        for (int k = 0; k < d; k++)
+            for (int j = 0; j < last; j++) T[h * N + j] += exp(at(Q, j));
+        for (Row r : rows) r.end(T[h] / twoDimRead(Q, h));
+        FOR(k, d) {
+            FOR(j, N) T[h * N + j] /= at(Q, j);
+            tile<float>(h, k, N, d);
+        }
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("line, words", [
+    (3, "omp_get_thread_num() in place of omp_get_num_threads() - 1"),
+    (6, "before the loop of line 5 add `for (int j = 0; j < last; j++) T[h * N + j] = 0;`"),
+    (7, "Row &r in place of Row r"), (7, "without / twoDimRead(Q, h)"), (9, "exp(at(Q, j)) in place of at(Q, j)"),
+    (9, "this loop before the loop of line 8"), (10, "d, N in place of N, d"), (6, "N in place of last"),
+])  # fmt: skip
+def test_loops_and_exponentials_are_among_the_edits(line: int, words: str) -> None:
+    found = edits.candidates(LOOPED, ["kernel"])
+    assert words in [repair._words(each) for each in found if each.line == line]
+
+
+def test_edits_that_begin_or_end_at_one_place_are_nested() -> None:
+    code = "torch::Tensor kernel(torch::Tensor Q) {\ny = exp(a) - m / s;\n}"
+    begin, middle, last = code.index("exp"), code.index(" - m"), code.index(";\n")
+    spans = ((begin, middle), (begin, last), (code.index("m / s"), last))
+    made = [
+        edits.Edit(2, "", "", tuple(edited_source.wrapped(span, f"(@ ? {k} : ", f" + {k})")))
+        for k, span in enumerate(spans)
+    ]
+    row = edited_source.combined(code, "kernel", made).splitlines()[-2].replace(edited_source.CHOSEN, "C")
+    assert row == "y = (C == 2 ? 1 : (C == 1 ? 0 : exp(a) + 0) - (C == 3 ? 2 : m / s + 2) + 1);"
+
+
 def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
     code = "torch::Tensor kernel(torch::Tensor Q, float a, float b) {\nfloat e = exp(a - b);\nfloat s = at(a) - b;\n}"
     words = {(each.line, repair._words(each)) for each in edits.candidates(code, ["kernel"])}

@@ -381,6 +381,15 @@ class Closer:
             return ""
         return repair.repairs(self.judged, self.second, smallest, near, facts)
 
+    def helper_repairs(self, helper: str) -> str:
+        """Return a sentence with the edits of the function `helper` that make the part right; "" if none does."""
+        second = self.second
+        return (
+            _sentence(lambda: repair.repairs(self.judged, second, helper=helper), "")
+            if second is not None
+            else ""
+        )
+
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""
         numbers = NUMBERS.search(diagnosis.message)

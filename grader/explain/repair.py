@@ -52,6 +52,7 @@ def repairs(
     smallest: Mapping[str, int] | None = None,
     near: Collection[int] = (),
     facts: Collection[int] = (),
+    helper: str = "",
 ) -> str:
     """Return a text with the edits that correct the function, at most one for each line; "" if no edit does.
 
@@ -61,6 +62,7 @@ def repairs(
             all edits can be tried.
         facts: lines that the source text shows to be wrong. If there are any, edits that replace text of other lines
             are dropped.
+        helper: the only function to edit, if it is not the part's own.
 
     Only if no edit of the first build is right, the less likely edits are built and tried.
     """
@@ -69,7 +71,7 @@ def repairs(
         return ""
     source = judged.source.read_text(errors="replace")
     reached = [at.body for at in dataflow.reached(body)]
-    names = [one.name for one in reached if one.name not in judged.tested]
+    names = [helper] if helper else [one.name for one in reached if one.name not in judged.tested]
     rows = [row for one in reached for row in one.rows[one.first - 1 : one.last]]
     cases, file = _public(judged.kernel, LARGEST), judged.source.name
     text, changed = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))
@@ -93,8 +95,9 @@ def repairs(
     if not found:
         return ""
     shown = {line: _words(edit, source) for line, edit in found.items()}
-    # If an edit resets a variable, also show the line of the student's file that sets the variable.
-    shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
+    # If the only edit resets a variable, also show the line of the student's file that sets the variable.
+    if len(found) == 1:
+        shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
     lines = [
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
     ]

@@ -81,12 +81,6 @@ def _closer_look(
         return [lambda known: replace(known, message=f"{lead} {known.message}")]
     if verdict in NOT_BUILT and not part.table:
         return []
-    if (
-        not part.table
-        and not diagnosis.hidden
-        and (helper := attempt(lambda: failing_helper(results), None)) is not None
-    ):
-        return [lambda known: _helper_first(known, helper, verdict, results)]
     options = bench.options
     judged = JudgedPart(
         results.marker,
@@ -100,14 +94,26 @@ def _closer_look(
         (lambda part: (bench.watched(part) or Watched()).races) if options.second_look else None,
     )
     closer = Closer(judged, SecondBuild(bench, stack) if options.second_look else None)
+    if (
+        not part.table
+        and not diagnosis.hidden
+        and (helper := attempt(lambda: failing_helper(results), None)) is not None
+    ):
+        edits = closer.helper_repairs(helper.function)
+        return [lambda known: _helper_first(known, helper, verdict, results, edits)]
     if verdict in ("crash", "timeout"):
         return [closer.crash]
     is_public = any(case.diagnosis is diagnosis and not case.hidden for case in results.cases)
     return [closer.wrong] if verdict == "wrong" and is_public else []
 
 
-def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness) -> Diagnosis:
-    """Return the diagnosis with the advice to fix the function of `helper` first, and with lines of this function."""
+def _helper_first(
+    known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness, edits: str
+) -> Diagnosis:
+    """Return the diagnosis with the advice to fix the function of `helper` first.
+
+    Its lines are added, or the `edits` that correct it.
+    """
     first = (
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )
@@ -120,7 +126,7 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
         if body and places
         else []
     )
-    return replace(known, message="\n".join([f"{first} {rest}", *shown]))
+    return replace(known, message="\n".join([f"{first} {rest}", *([edits] if edits else shown)]))
 
 
 def _wrong_forward(results: Correctness) -> Part | None:

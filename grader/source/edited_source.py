@@ -107,6 +107,9 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     for number, edit in enumerate(edits, 1):
         for begin, end, new in edit.places if edit not in bad else ():
             places.setdefault((begin, end), []).append((number, new))
+    for (begin, end), texts in places.items():
+        if begin == end:
+            texts.sort(key=lambda one: (*_order(one[1]), _nesting(edits[one[0] - 1], begin)))
     changes = [(begin, end, _chosen(source[begin:end], new)) for (begin, end), new in places.items()]
     gives = tensor[1] if re.search(r"Tensor\s+$", code[: body.start]) else ""
     first = f"{tensor[1]}.data_ptr<float>()"
@@ -165,8 +168,7 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
     `new` holds pairs (number of an edit, text). If the first text holds "@", or `old` is "", the texts are inserted.
     """
     if not old or "@" in new[0][1]:
-        texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
-        return "".join(sorted(texts, key=_order))
+        return "".join(text.replace("@", f"{CHOSEN} == {number}") for number, text in new)
     if old.endswith(";"):
         others = "".join(f"if ({CHOSEN} == {number}) {text or ';'} else " for number, text in new)
         return f"{{ {others}{old} }}"
@@ -190,3 +192,14 @@ def _order(text: str) -> tuple[int, str]:
     if text.startswith("if (") or text.endswith(", "):
         return 2, text[-2:] if text.endswith(", ") else ""
     return 3 if text.lstrip()[:1] in "*/" else 4, ""
+
+
+def _nesting(edit: Edit, at: int) -> tuple[int, int]:
+    """Return the key that sorts edits with insertions at one place, so that the spans which they wrap are nested.
+
+    Spans that end here come first, the shortest first. Then come spans that begin here, the longest first.
+    """
+    first, last = edit.places[0][0], edit.places[-1][1]
+    if first < at == last:
+        return 0, -first
+    return (1, -last) if first == at < last else (2, 0)

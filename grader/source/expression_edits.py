@@ -24,7 +24,7 @@ MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_NEAREST, MOST_UNUSED, MOST_BRACKETED, M
 )
 #: Limits on the words of a function, and on places that one edit changes in the same way.
 MOST_WORDS, MOST_ALIKE = 4000, 4
-_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
 _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
 _DECLARES = re.compile(
@@ -55,6 +55,8 @@ _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*
 _PRODUCT = re.compile(
     r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\]\s*[({])(?!\s*(?:\+\+|--|->))"
 )
+#: A loop's counter and its bound, if the bound is one name.
+_BOUND = re.compile(r"\b(\w+)\s*<=?\s*([A-Za-z_]\w*)\s*(?=;)")
 _FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
 FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
@@ -64,6 +66,8 @@ FLOAT = (
 _RESCALING = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*(?:std::)?expf?\s*\([^-;]+-[^-;]+\)\s*[;,]"
 )
+#: The name of a function that reads an element: `twoDimRead`, `read`.
+_READER = re.compile(r"\w*[rR]ead")
 _EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 #: The last operand of a text: a name or number, with its index or arguments.
 _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
@@ -154,9 +158,12 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         # No variable is put on both sides of a comparison: that would switch off a loop or a condition.
         clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"
         compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
-        favoured = factors if before.endswith("*") else ()
-        others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
         is_bound = re.search(r"[<>]=?\s*$", code[max(0, at - 4) : at]) is not None
+        # Other loops with the same counter may have the right bound.
+        counter = re.search(r"\bfor\s*\([^()]*;\s*(\w+)\s*<=?$", before) if is_bound else None
+        bounds = {bound for name, bound in _BOUND.findall(code, begin, end) if counter and name == counter[1]}
+        favoured = bounds or (factors if before.endswith("*") else ())
+        others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
         elif is_bound and is_whole(kind):
@@ -187,7 +194,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             place = (*word.span(), new)
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
-            likely = rank + 0.1 * k + is_unlikely
+            likely = rank + 0.1 * k + is_unlikely - 0.9 * (new in bounds)
             yield likely, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
 
@@ -444,6 +451,13 @@ def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> I
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
+    of_floats, values = ("vector", "pointer", "array", "tensor"), r"[A-Za-z_]\w*(?:\[[^][]+\]|\([^()]+\))"
+    for factor in re.compile(rf"\s*([*/])\s*({values})(?=\s*[-+;,)])").finditer(code, begin, end):
+        name = re.findall(r"\w+", factor[2])[0]
+        kind = in_scope(known, factor.start(2)).get(name, "float vector" if _READER.match(name) else "")
+        if kind.endswith(of_floats) and not kind.startswith("int"):
+            places = wrapped(factor.span(2), "(@ ? 1.0f : ")
+            yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", places)
     for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
         places = wrapped(lead.span(1), "(@ ? 1.0f : ")
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
@@ -521,6 +535,21 @@ def stored_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
     for lone in added.finditer(code, begin, end):
         place = insertion(lone.start(1), f"(@ ? {lone[2]} : gpt149_kept) = ")
         yield ranked_edit(code, 1.4, lone.start(1), lone[1], f"{lone[2]} = {lone[1]}", [place])
+
+
+def missing_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that take the exponential of a value of which other lines take it: `exp(x[j]) / sum`."""
+    calls = [
+        (call.start(), call.end(), closed(code, call.end(), "()")) for call in _EXP.finditer(code, begin, end)
+    ]
+    texts = {code[at : last - 1].strip(): code[first:at] for first, at, last in calls}
+    for text, call in list(texts.items())[:MOST_UNUSED]:
+        for use in re.compile(rf"(?<![\w.&])(?<!\* ){re.escape(text)}(?!\s*[-+*/]?=(?!=)|\w)").finditer(
+            code, begin, end
+        ):
+            if re.search(r"[\[(]", text) and not any(at <= use.start() < last for _, at, last in calls):
+                new = f"{call}{text})"
+                yield ranked_edit(code, 0.9, use.start(), text, new, [(*use.span(), f"(@ ? {new} : {text})")])
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
 
 def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
     """Return (begin, end) of the body of each loop in a span. Bodies without braces are left out."""
-    heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
+    heads = re.compile(rf"\b(?:{_loop_words(code)}|while)\s*\(").finditer(code, begin, end)
     opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
     return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
 
@@ -252,9 +252,16 @@ def collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]
         yield heads
 
 
+@lru_cache(maxsize=4)
+def _loop_words(code: str) -> str:
+    """Return a pattern for the words that begin a loop: `for`, and the macros whose text is the head of a `for`."""
+    heads = [macro for macro in macros(code) if macro.parameters and re.match(r"\s*for\s*\(", macro.text)]
+    return "|".join(["for", *(each.name for each in heads if each.text.rstrip().endswith(")"))])
+
+
 def for_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, begin of its body, end) of each `for` loop, as offsets."""
-    for head in FOR_HEAD.finditer(code, begin, end):
+    """Yield (begin, begin of its body, end) of each `for` loop, as offsets. A macro may stand for the loop's head."""
+    for head in re.compile(rf"\b(?:{_loop_words(code)})\s*\(").finditer(code, begin, end):
         body = closed(code, head.end(), "()")
         yield head.start(), body, statement_end(code, body)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -47,6 +47,12 @@ _LOCAL = re.compile(
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
+#: A statement that adds to an element. Groups: the element, its indices.
+_PILED_UP = re.compile(r"(?<=[;{})])\s*([A-Za-z_]\w*((?:\[[^\[\]]*\]|\([^()]*\))+))\s*\+=")
+#: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
+_COPIES_OF = re.compile(
+    r"\bfor\s*\(\s*(((?!const\b|auto\b)[A-Za-z_][\w:]*(?:\s*<[^<>;()]*>)?)\s+(\w+))\s*:\s*([^;(){}]+)\)"
+)
 #: The beginning of an assignment, a call, or a postfix `++` or `--`. Declarations and prints do not match.
 _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--|\*(?!\w+\s*[,;]))?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
@@ -169,6 +175,40 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
                 place = (at, at, new.replace(", 0", ", -__builtin_inff()", 1))
                 words = re.sub(r"\b0(?=;|$)", "-INFINITY", words)
                 yield 1.5 + 0.05 * k, replace(edit, new="-INFINITY", places=(place,), words=words)
+
+
+def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set the elements of a sum to 0 before a loop over its terms, but no other elements of the array.
+
+    For `t[j] += ...` in a loop over j in a loop over k, the edit adds a loop over j before that over k.
+    """
+    outer = {body: at for at, body, _ in outer_loops(code, begin, end)}
+    loops = list(for_loops(code, begin, end))
+    for one in islice(_PILED_UP.finditer(code, begin, end), MOST_STATED):
+        names, own, inside, passed = set(WORD.findall(one[2])), set[str](), "", 0
+        for at, body, last in reversed(loops):
+            if not body <= one.start(1) < last:
+                continue
+            counter = re.search(r"\(\s*(?:\w+\s+)*(\w+)\s*[=,]", code[at:body])
+            if counter is not None and counter[1] not in names:
+                passed += 1
+                new = f"{inside}{one[1]} = 0;"
+                if body in outer and passed <= MOST_LEVELS and _occur(code[begin:at], new, own):
+                    words = f"before the loop of line {line_of(code, at)} add `{new}`"
+                    place = insertion(outer[body], f" if (@) {{ {new} }} ")
+                    yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, [place], words)
+            elif passed or counter is None:
+                break
+            else:
+                inside = f"{' '.join(code[at:body].split())} {inside}"
+                own.add(counter[1])
+                names |= {*WORD.findall(code[at:body])}
+
+
+def _occur(before: str, text: str, own: Collection[str]) -> bool:
+    """Return True if all names in a text occur in the code `before` it, except its `own` variables."""
+    names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", text)) - {*own}
+    return all(re.search(rf"\b{name}\b", before) for name in names)
 
 
 def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -320,6 +360,36 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
                 places += [] if own else [insertion(one.begin, "if (!(@)) ")]
                 words = f"this line {where}"
                 yield ranked_edit(code, 1.4, one.begin, f"`{one.text};`", "", places, words)
+
+
+def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move a short loop before or after the loop around it."""
+    loops = list(outer_loops(code, begin, end))
+    for at, _, last in loops[:MOST_UNITS]:
+        around, text = [loop for loop in loops if loop[1] <= at < loop[2]], " ".join(code[at:last].split())
+        if not around or len(text) > LONGEST_UNIT or "#" in text:
+            continue
+        own = {each.name for each in known if at <= each.begin < last}
+        used = " ".join([text, *(words_in(code, text) & {each.name for each in known})])
+        first, body, ended = around[-1]
+        for place, side in ((first, "before"), (ended, "after")):
+            if _occur(code[begin:place], used, own):
+                places = [insertion(place, f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
+                words = f"this loop {side} the loop of line {line_of(code, body)}"
+                yield ranked_edit(code, 1.45, at, f"`{text.split('{')[0].strip()}`", "", places, words)
+
+
+def references(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that make a loop over copies of elements one over the elements: `Row &r` in place of `Row r`."""
+    for head in _COPIES_OF.finditer(code, begin, end):
+        kind, name = head[2], head[3]
+        # The condition of an `if` can declare a variable, so that this stays one statement.
+        new = (
+            f"{kind}& gpt149_outer_{name} : {head[4]}) if ({kind} gpt149_own_{name} = gpt149_outer_{name}; true) "
+            f"if ({kind}& {name} = @ ? gpt149_outer_{name} : gpt149_own_{name}; true)"
+        )
+        place = (head.start(1), head.end(), new)
+        yield ranked_edit(code, 0.6, head.start(1), head[1], f"{kind} &{name}", [place])
 
 
 def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -194,6 +194,7 @@ class Merge(Oracle):
         "maximum_of_one_side": ("input:m1", "input:m2"),
         "left_empty": ("input:l1", "store"),
         "right_empty": ("input:l2", "store"),
+        "both_empty": ("store",),
     }
     mistakes = suspects.MERGE
 
@@ -233,15 +234,13 @@ class Merge(Oracle):
     def never_written(self, seen: Deviation) -> Found | None:
         rows = seen.wrong.reshape(len(seen.wrong), -1).any(1)
         left, right = (seen.inputs[name] > 0 for name in ("l1", "l2"))
-        for code, side, empty in (
-            ("left_empty", "left", right & ~left),
-            ("right_empty", "right", left & ~right),
+        for code, empty, words in (
+            ("left_empty", right & ~left, "only the left side is empty: copy the other side's"),
+            ("right_empty", left & ~right, "only the right side is empty: copy the other side's"),
+            ("both_empty", ~left & ~right, "both sides are empty: store 0"),
         ):
             if np.array_equal(rows, empty):
-                return (
-                    code,
-                    f"{seen.output} is not written if only the {side} side is empty: copy the other side's.",
-                )
+                return code, f"{seen.output} is not written if {words}."
         return None
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
