@@ -193,7 +193,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             if counter is not None and counter[1] not in names:
                 passed += 1
                 new = f"{inside}{one[1]} = 0;"
-                if body in outer and passed <= MOST_LEVELS and _occur(code[begin:at], new, own):
+                if body in outer and passed <= MOST_LEVELS and _occur(code[:at], new, own):
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
                     place = insertion(outer[body], f" if (@) {{ {new} }} ")
                     yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, [place], words)
@@ -373,7 +373,7 @@ def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         used = " ".join([text, *(words_in(code, text) & {each.name for each in known})])
         first, body, ended = around[-1]
         for place, side in ((first, "before"), (ended, "after")):
-            if _occur(code[begin:place], used, own):
+            if _occur(code[:place], used, own):
                 places = [insertion(place, f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
                 words = f"this loop {side} the loop of line {line_of(code, body)}"
                 yield ranked_edit(code, 1.45, at, f"`{text.split('{')[0].strip()}`", "", places, words)
