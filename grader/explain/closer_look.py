@@ -367,8 +367,16 @@ class Closer:
         is_other = bool(set_again and arrays)
         if numbers is not None and (not has_cause or not named & others or is_other):
             # Keep only the first sentence: the later ones may name causes.
-            return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], []
+            return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], self._old_values(set_again)
         return OTHER_CAUSE.sub("", lead), []
+
+    def _old_values(self, names: Collection[str]) -> list[str]:
+        """Return the lines that use old values of these arrays, as a text; [] if there are none."""
+        if self.body is None or not names:
+            return []
+        places = self.body.piled(names, reads=True)
+        shown = [clues.Shown(place, "old values count here") for place in places[: clues.MOST_PLACES]]
+        return [clues.in_words(shown, self.body, self.source.name)] if shown else []
 
     def _repairs(
         self,
@@ -596,6 +604,13 @@ class Closer:
         name, words = self.source.name, ""
         if mixed := [one for at in dataflow.reached(self.body) for one in at.body.mixed_reductions()]:
             words = f"{name}:{mixed[0][0].line} has `{mixed[0][0].text}`, {mixed[0][1]}"
+        elif copied := dataflow.without_effect(self.body):
+            ((place, copy, kind), *_) = copied
+            diagnosis = _without_guesses(diagnosis)
+            words = (
+                f"{copy} in {name}:{place.line} is a copy: what is changed in it is lost. Write a reference, as in "
+                f"{kind} &{copy}."
+            )
         elif diagnosis.code in ("not_finite", "overflow"):
             for place, term in self.body.grown_exponents()[:1]:
                 diagnosis = _without_guesses(diagnosis)
@@ -612,12 +627,6 @@ class Closer:
         ):
             ((place, sum_), *_) = kept
             words = f"{sum_} is added to in {name}:{place.line} and not set to zero in the loop around it."
-        elif copied := dataflow.without_effect(self.body):
-            ((place, copy, kind), *_) = copied
-            words = (
-                f"{copy} in {name}:{place.line} is a copy: what is changed in it is lost. Write a reference, as in "
-                f"{kind} &{copy}."
-            )
         elif self.body.find(r"#\s*pragma\s+omp\s+parallel\b") and (
             counted := [at for at in self.body.find(rf"\b{COUNT}\b") if self._counted(at.line)]
         ):

@@ -244,6 +244,8 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         used = body.reads(_given(at, part, next(iter(part.arguments))))
         loops = body.enclosing(used[-1].line) if used and not body.until(own) else []
         return f"no loop here runs to {own}", loops[:1]
+    if kind == "piled":
+        return "old values count here", body.piled(_workspaces(at, part), reads=not at.calls)
     if kind == "cleared":
         return "set to zero", body.cleared(_workspaces(at, part))
     if kind == "cleared_in":

@@ -102,7 +102,7 @@ def without_effect(body: Body) -> list[tuple[Place, str, str]]:
     """Return (line, variable, type) for each copy that the part changes in vain, because no code reads the copy later.
 
     The copy is a vector or a number that is passed by value. A vector counts if a void function sets its elements. A
-    number counts if a lambda expression, or a loop over elements, sets the number and does not read it.
+    number counts if a void function, a lambda expression or a loop over elements sets the number and does not read it.
     """
     code, names = "\n".join(body.code), {at.body.name for at in reached(body)[1:]}
     found = list[tuple[Place, str, str]]()
@@ -114,13 +114,22 @@ def without_effect(body: Body) -> list[tuple[Place, str, str]]:
             sets = re.search(rf"\b{name}\s*\[[^][;]*\]\s*[-+*/]?=(?!=)", code[one.body : one.end])
             if one.name in names and is_void and not refers and sets:
                 found.append((body.place(code.count("\n", 0, one.start) + 1), name, "std::vector<float>"))
+        numbers = re.findall(r"(?:^|,)\s*(float|double)\s+(\w+)\s*(?=,|$)", parameters)
+        for kind, name in numbers if is_void and one.name in names else ():
+            if _is_only_set(name, code[one.body : one.end]):
+                found.append((body.place(code.count("\n", 0, one.start) + 1), name, kind))
     for copy in _ONE_COPY.finditer(code):
         line, ended = code.count("\n", 0, copy.start()) + 1, code.find(";", copy.end())
         text = code[copy.end() : closed(code, copy.end(), "{}") if copy[0].endswith("{") else ended]
-        rest, count = re.subn(rf"\b{copy[2]}\s*[-+*/]?=(?!=)", "", text)
-        if count and not re.search(rf"\b{copy[2]}\b", rest) and body.opened <= line <= body.last:
+        if body.opened <= line <= body.last and _is_only_set(copy[2], text):
             found.append((body.place(line), copy[2], copy[1]))
     return found
+
+
+def _is_only_set(name: str, text: str) -> bool:
+    """Return True if C++ sets a variable and does not read it."""
+    rest, count = re.subn(rf"\b{name}\s*[-+*/]?=(?!=)", "", text)
+    return count > 0 and not re.search(rf"\b{name}\b", rest)
 
 
 def _called(caller: Reached, one: Definition, code: str, rows: tuple[str, ...]) -> Reached:

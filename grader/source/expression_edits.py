@@ -444,6 +444,17 @@ def scaled_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
 
 
+def distributed(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply one term of a sum of integers in place of both: `a * c - b` for `(a - b) * c`."""
+    for one in re.compile(r"\((\w+) ?([-+]) ?(\w+)\) ?\* ?(\w+)\b(?!\s*[\[(.])").finditer(code, begin, end):
+        scope = in_scope(known, one.start())
+        if all(is_whole(scope.get(name, "")) for name in (one[1], one[3], one[4])):
+            for new in (f"{one[1]} * {one[4]} {one[2]} {one[3]}", f"{one[1]} {one[2]} {one[3]} * {one[4]}"):
+                yield ranked_edit(
+                    code, 0.9, one.start(), one[0], new, [(*one.span(), f"(@ ? {new} : {one[0]})")]
+                )
+
+
 def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that remove a factor or a divisor."""
     for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
@@ -655,6 +666,13 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
             rank -= 1.3 * (by == "*" and atom in rescaling)
             places = [*value.kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *value.kept[1:]]
             yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
+    # In a running softmax, the term of a new maximum is exp(0) = 1.
+    if re.match(r"\w+\s*=", code[value.first : begin]) and "(" in code[begin:last]:
+        old = code[begin : ends[-1]].strip()
+        place = insertion(ends[-1], " + (@ ? 1.0f : 0.0f)")
+        yield ranked_edit(
+            code, 1.3, ends[-1], old, f"{old} + 1.0f", [*value.kept[:1], place, *value.kept[1:]]
+        )
 
 
 def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:

@@ -493,6 +493,22 @@ class Body:
             or known & set(_ELEMENT_SET.findall(self.code[n - 1]))
         ]
 
+    def piled(self, names: Iterable[str], *, reads: bool) -> list[Place]:
+        """Return the lines that add to one of these arrays. Without such lines, return the first that pass it on.
+
+        If there are none of these either, return the first that read it, if `reads` is true.
+        """
+        known = "|".join(self.made_of(names)[0])
+        if not known:
+            return []
+        adds = rf"\b(?:{known})\b[^;=]*\+=(?!=)|\b\w*[Ww]rite\w*\(\s*(?:{known})\b[^;]*\+[^+]"
+        passed = (
+            r"^(?!.*\b(?:\w+Tensor|\w*[rR]ead\w*)\()(?!.*,\s*0[.0f]*\s*\)).*"
+            rf"\b\w+\(\s*&?(?:[^();]*,\s*&?)?(?:{known})\b(?!\.)"
+        )
+        read = rf"[rR]ead\w*\(\s*(?:{known})\b"
+        return self.find(adds) or self.find(passed)[:1] or (self.find(read)[:1] if reads else [])
+
     def bare(self) -> list[Place]:
         """Return the lines that declare a variable without a value, if its next use does not set it.
 

@@ -186,6 +186,44 @@ def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
         yield ranked_edit(code, 1.2, one.start(1), one[1], "", places, words)
 
 
+def stray_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that remove a `;` after the head of a loop or of an `if`, which leaves it without a body."""
+    for head in re.compile(r"\b(?:for|if)\s*\(").finditer(code, begin, end):
+        if stray := re.compile(r"\s*(;)\s*(?=[\w*(])").match(code, closed(code, head.end(), "()")):
+            at, text = stray.end(), " ".join(code[stray.end() : statement_end(code, stray.end())].split())
+            places = [(*stray.span(1), f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
+            words = "without the `;` at the end of this line"
+            yield ranked_edit(code, 0.2, head.start(), ";", "", places, words)
+
+
+def exchanged_parameters(
+    code: str, begin: int, end: int, known: Sequence[Name]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange two parameters of the function that follow one another: two sizes, say."""
+    body = code.find("{", begin, end)
+    given = re.compile(r"\bint\s+(\w+)\s*,\s*int\s+(?=(\w+)\b)")
+    for pair in given.finditer(code, begin, body):
+        one, other = pair.groups()
+        new = f" if (@) {{ int gpt149_kept_{one} = {one}; {one} = {other}; {other} = gpt149_kept_{one}; }} "
+        words = f"{other}, {one} in place of {one}, {other}"
+        yield ranked_edit(code, 1.0, pair.start(1), one, other, [insertion(body + 1, new)], words)
+
+
+def repeated_ifs(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that make an `if` on a number below a limit a `while`, if its body changes the number."""
+    for head in islice(
+        re.compile(r"\bif\s*(\(\s*(\w+)\s*<=?[^()&|]*\))").finditer(code, begin, end), MOST_IFS
+    ):
+        last = statement_end(code, head.end())
+        body = code[head.end() : last]
+        changes = re.search(rf"\b{head[2]}\s*(?:\+\+|\+=)|\+\+{head[2]}\b", body)
+        leaves = re.search(r"\b(?:break|continue|return)\b", body) or re.match(r"\s*else\b", code[last:])
+        if changes and not leaves:
+            new = f"for (bool gpt149_first = true; {head[1]} && (gpt149_first || @); gpt149_first = false)"
+            place, words = (*head.span(), new), f"`while {head[1]}` in place of `if {head[1]}`"
+            yield ranked_edit(code, 0.8, head.start(), head[0], f"while {head[1]}", [place], words)
+
+
 def last_tiles(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits of conditions that leave out the last tile if it is incomplete."""
     # The last tile may end beyond the size, so that `==` never holds. The edit writes `a >= b` as a == max(a, b).

@@ -19,6 +19,8 @@ _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)&?"
     r"|((?:std::)?vector\s*<\s*[A-Za-z_]\w*\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
 )
+#: A number that is declared by its first value.
+_AUTO = re.compile(r"\bauto\s+(\w+)\s*=\s*-?(\d+\.?\d*f?|\.\d+f?)\s*(?=[;,])")
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
 )
@@ -97,6 +99,9 @@ def _declared_names(code: str) -> Iterator[Name]:
             uses = re.compile(rf"\b{macro.name}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
             for use in islice(uses.finditer(code, macro.end), MOST_USES):
                 yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
+    for one in _AUTO.finditer(code):
+        kind = "int" if one[2].isdigit() else "float"
+        yield Name(one[1], kind, one.end(), scope_end(code, one.end(), ends))
     for one in _DECLARED.finditer(code):
         if row_before(code, one.start()).lstrip().startswith(("#", "typedef")):
             continue

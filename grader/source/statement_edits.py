@@ -193,7 +193,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             if counter is not None and counter[1] not in names:
                 passed += 1
                 new = f"{inside}{one[1]} = 0;"
-                if body in outer and passed <= MOST_LEVELS and _occur(code[:at], new, own):
+                if body in outer and passed <= MOST_LEVELS and _can_leave(new, code[at:last], own):
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
                     place = insertion(outer[body], f" if (@) {{ {new} }} ")
                     yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, [place], words)
@@ -205,10 +205,10 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 names |= {*WORD.findall(code[at:body])}
 
 
-def _occur(before: str, text: str, own: Collection[str]) -> bool:
-    """Return True if all names in a text occur in the code `before` it, except its `own` variables."""
+def _can_leave(text: str, loop: str, own: Collection[str]) -> bool:
+    """Return True if no variable in a text is declared in a loop, except the `own` variables of the text."""
     names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", text)) - {*own}
-    return all(re.search(rf"\b{name}\b", before) for name in names)
+    return not names & set(_LOCAL.findall(loop))
 
 
 def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -369,11 +369,11 @@ def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         around, text = [loop for loop in loops if loop[1] <= at < loop[2]], " ".join(code[at:last].split())
         if not around or len(text) > LONGEST_UNIT or "#" in text:
             continue
-        own = {each.name for each in known if at <= each.begin < last}
+        own = {*_LOCAL.findall(text), *(each.name for each in known if at <= each.begin < last)}
         used = " ".join([text, *(words_in(code, text) & {each.name for each in known})])
         first, body, ended = around[-1]
         for place, side in ((first, "before"), (ended, "after")):
-            if _occur(code[:place], used, own):
+            if _can_leave(used, code[first:ended], own):
                 places = [insertion(place, f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
                 words = f"this loop {side} the loop of line {line_of(code, body)}"
                 yield ranked_edit(code, 1.45, at, f"`{text.split('{')[0].strip()}`", "", places, words)

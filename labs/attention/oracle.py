@@ -91,7 +91,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "last_block_sum": ("fills", "steps", "sums"),
     "block_overwritten": ("restarts:d", "zeroed:N", "stored", "store"),
     "score_overwritten": ("zeroed:d", "into:Q", *_SCORES),
-    "stale_scores": ("begun:Q", "?bare", "?input:Q", "?input:K", "cleared", "cleared_in"),
+    "stale_scores": ("piled", "begun:Q", "?bare", "?input:Q", "?input:K", "cleared", "cleared_in"),
     "stale_sum": ("never_begun", "bare", "fills", "sums", "divide"),
     "tile_not_cleared": ("steps", "fills", "?input:Q", "?input:K"),
     "key_twice": (*_VALUES, "store", "loops"),
