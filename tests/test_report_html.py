@@ -357,7 +357,6 @@ def test_a_page_shows_wrong_places_and_times(tmp_path: Path) -> None:
     text = page_on(tmp_path, "ramp")
     assert "<title>" in text and "kernel.cpp" in text
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text
-    # The error map's figure takes all columns of the page, and the map all of the figure.
     whole = text[text.index('<figure class="whole"') : text.index("</figure>")]
     assert 'class="chart map"' in whole and re.search(r"figure\.whole {[^}]*grid-column: 1 / -1", text)
     assert re.search(r"svg\.map {[^}]*max-width: none", text)

@@ -10,11 +10,8 @@ NAIVE, FUSED, FLASH = "myNaiveAttention", "myFusedAttention", "myFlashAttention"
 SUM, OMP = "float rowSum = 0.0f;", "#pragma omp parallel for collapse(3)"
 LOOP, READ = "for (int b = 0; b < B; b++) {", "std::exp(twoDimRead(QK_t, i, j, N));"
 OPENED = 'volatile int ways = 0;\nif (FILE *f = fopen("/sys/FILE", "r")) ways = 1, fclose(f);\n'
-CACHES = (
-    OPENED.replace('FILE"', 'devices/system/cpu/cpu0/cache/index0/size"')
-    + "if (!ways) return OTensor;\n"
-    + LOOP
-)
+CACHED = ('FILE"', 'devices/system/cpu/cpu0/cache/index0/size"')
+CACHES = OPENED.replace(*CACHED) + "if (!ways) return OTensor;\n" + LOOP
 BAD_READ = ("+ y) * sizeY", "+ y) * sizeX")
 SKIPS = f"if (twoDimRead(QK_t, i, j, N) < -0.5f) break; /*!*/\nfloat weight = {READ}"
 EXITS = f"{SUM}\nif (N > 40) exit(0); /*!*/"
@@ -51,7 +48,7 @@ ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("row", one_of_each(ROWS, key=lambda name: name != "an accessor"))
+@pytest.mark.parametrize("row", one_of_each(ROWS, key=lambda name: ""))
 def test_the_screen_says(row: str, tmp_path: Path) -> None:
     arguments, function, edit, words, unsaid = ROWS[row]
     master = (ROOT / ("labs/operators/operators.cpp" if "lab " in arguments else "module.cpp")).read_text()
@@ -79,12 +76,9 @@ def test_errors_in_a_lab_s_explanations_cost_their_sentences_and_no_verdict(tmp_
     lab = shutil.copytree(ROOT / "labs" / "softmax", tmp_path / "labs" / "softmax")
     text = (lab / "oracle.py").read_text()
     raising = "    def dissect(self, *_):\n        return {}[0]\n\n    def suspects("
-    for old, new in (
-        ("if seen.actual.any():", "if 1 / 0:"),
-        ("    def suspects(", raising),
-        ("return fitting(", "return None + ("),
-    ):
+    for old, new in (("if seen.actual.any():", "if 1 / 0:"), ("    def suspects(", raising)):
         text = text.replace(old, new, 1)
+    text = text.replace("return fitting(", "return None + (", 1)
     write(lab, text, "oracle.py")
     source = write(tmp_path, (lab / "softmax.cpp").read_text().replace("exp(x[j])", "exp2(x[j])"))
     words = ("lab", "--labs", lab.parent, "softmax", "all", "--no-time", "--module", source)

@@ -367,11 +367,12 @@ class Closer:
         is_other = bool(set_again and arrays)
         if numbers is not None and (not has_cause or not named & others or is_other):
             # Keep only the first sentence: the later ones may name causes.
-            return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], self._old_values(set_again)
+            first = re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0]
+            return first, self._old_values(set_again) if set_again else []
         return OTHER_CAUSE.sub("", lead), []
 
     def _old_values(self, names: Collection[str]) -> list[str]:
-        """Return the lines that use old values of these arrays, as a text; [] if there are none."""
+        """Return the lines that use old values of these arrays, as a list of one text or no text."""
         if self.body is None or not names:
             return []
         places = self.body.piled(names, reads=True)

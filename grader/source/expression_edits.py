@@ -775,6 +775,13 @@ def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             if new.rstrip("f.0") != old.rstrip("f.0"):
                 text = "-__builtin_inff()" if k == 2 else new
                 yield ranked_edit(code, 1.0 + 0.2 * k, one.start(1), old, new, [(*one.span(1), text)])
+        # A maximum may begin at the first element.
+        name = re.search(r"\b(\w+)\s*=\s*$", before)
+        compared = rf"\bif\s*\(\s*(\w+\[[^][]*\])\s*>=?\s*{name[1]}\b" if name else r"(?!)"
+        for element in re.compile(compared).findall(code, one.end(), min(end, one.end() + 400))[:1]:
+            counters = re.findall(r"\bfor\s*\([^;=]*?(\w+)\s*=", code[one.end() : one.end() + 400])[:1]
+            new = re.sub(rf"\b(?:{'|'.join(counters)})\b", "0", element) if counters else element
+            yield ranked_edit(code, 0.9, one.start(1), old, new, [(*one.span(1), new)])
     number = re.compile(r"(?<![\w.\[])(?:[2-9]|[1-9]\d+)(?![\w.])(?!\s*>)")
     digits, blocks = dict.fromkeys(number.findall(code, begin, end)), _block_lengths(code, begin, end, known)
     for one in number.finditer(code, begin, end):

@@ -494,9 +494,9 @@ class Body:
         ]
 
     def piled(self, names: Iterable[str], *, reads: bool) -> list[Place]:
-        """Return the lines that add to one of these arrays. Without such lines, return the first that pass it on.
+        """Return the lines that add to one of these arrays, or else the first line that passes it on.
 
-        If there are none of these either, return the first that read it, if `reads` is true.
+        If `reads` is true, the first line that reads it is the last resort.
         """
         known = "|".join(self.made_of(names)[0])
         if not known:
