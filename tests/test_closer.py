@@ -123,6 +123,7 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"kept": lambda s, w: s.cumsum(1)}, "later heads plus the divisor of the same row in the head before"),
     ({"last": 8.0, "earlier": 8.0}, "all weights have the same wrong factor (the weights of a row add up to 8"),
     ({"last": HEADS[..., 0], "earlier": HEADS}, "All of head (b=0, h=0) of the output is 0, and other heads are"),
+    ({"last": HEADS[..., 0] / 2, "earlier": HEADS / 2}, "of the output is 0, and the heads that are written are right"),
     ({"rest": 2}, "also contain the row before it, row 1 for example 0.1 times"),
     ({"rest": 1}, "also contain the same row of the head before, row 7"),
     ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
@@ -1002,21 +1003,18 @@ torch::Tensor kernel(torch::Tensor Q, std::vector<float> T, std::vector<Row> row
 
 AMONG = {CARRIED: [
     (4, "after line 4 add `total = 0.0f;`"), (7, "after line 7 add a loop that sets all of L to 0"),
-    (6, "after line 6 add `sum = 0;`"), (2, "-INFINITY in place of FLT_MIN"),
-    (5, "std::min(i0 + T, N) in place of i0 + T"),
-    (8, "without float: this declares a second old, which hides the outer one"),
-    (9, "with the opposite condition"), (10, "total += in place of total ="),
-    (10, "exp(L[i] - old in place of exp(L[i]"), (10, "exp(L[i]) + old in place of exp(L[i])"),
-    (13, "L[b * N + i * T + i] = in place of L[b * N + i * T + i] +="), (13, "with `&& i0 + i < N`"),
-    (13, "with brackets around the sum before * T"), (14, "this line after line 15"),
+    (6, "after line 6 add `sum = 0;`"), (2, "-INFINITY in place of FLT_MIN"), (14, "this line after line 15"),
+    (8, "without float: this declares a second old, which hides the outer one"), (9, "with the opposite condition"),
+    (10, "total += in place of total ="), (10, "exp(L[i] - old in place of exp(L[i]"), (13, "with `&& i0 + i < N`"),
+    (10, "exp(L[i]) + old in place of exp(L[i])"), (5, "std::min(i0 + T, N) in place of i0 + T"),
+    (13, "L[b * N + i * T + i] = in place of L[b * N + i * T + i] +="), (13, "with brackets around the sum before * T"),
 ], LOOPED: [
-    (3, "omp_get_thread_num() in place of omp_get_num_threads() - 1"),
+    (3, "omp_get_thread_num() in place of omp_get_num_threads() - 1"), (16, "at(Q, h) + 1.0f in place of at(Q, h)"),
     (6, "before the loop of line 5 add `for (int j = 0; j < last; j++) T[h * N + j] = 0;`"),
     (7, "Row &r in place of Row r"), (7, "without / twoDimRead(Q, h)"), (9, "exp(at(Q, j)) in place of at(Q, j)"),
     (9, "this loop before the loop of line 8"), (10, "d, N in place of N, d"), (6, "N in place of last"),
     (12, "`while (h < N)` in place of `if (h < N)`"), (13, "without the `;` at the end of this line"),
     (14, "T[h] in place of 0"), (14, "h * N - d in place of (h - d) * N"), (2, "d, N in place of N, d"),
-    (16, "at(Q, h) + 1.0f in place of at(Q, h)"),
 ]}  # fmt: skip
 
 
@@ -1027,7 +1025,7 @@ def test_statements_terms_and_loops_are_among_the_edits(source: str, line: int, 
     assert edited_source.combined(source, "kernel", found).count("\n") == source.count("\n") + 1
 
 
-def test_edits_that_begin_or_end_at_one_place_are_nested() -> None:
+def test_edits_of_one_place_are_nested_or_left_out() -> None:
     code = "torch::Tensor kernel(torch::Tensor Q) {\ny = exp(a) - m / s;\n}"
     begin, middle, last = code.index("exp"), code.index(" - m"), code.index(";\n")
     spans = ((begin, middle), (begin, last), (code.index("m / s"), last))
@@ -1035,6 +1033,8 @@ def test_edits_that_begin_or_end_at_one_place_are_nested() -> None:
     made = [edits.Edit(2, "", "", tuple(places)) for places in texts]
     row = edited_source.combined(code, "kernel", made).splitlines()[-2].replace(edited_source.CHOSEN, "C")
     assert row == "y = (C == 2 ? 1 : (C == 1 ? 0 : exp(a) + 0) - (C == 3 ? 2 : m / s + 2) + 1);"
+    for other in (((middle, last, " * 2"),), tuple(edited_source.wrapped((begin, code.index(" / s")), "("))):
+        assert edited_source._whole([made[2], found := edits.Edit(2, "", "", other)], ()) == {found}
 
 
 def test_exponents_get_the_opposite_difference_and_no_sum() -> None:

@@ -111,7 +111,7 @@ SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
 #: If the search for lines to look at (`clues`) finds none, a function of at most this many lines is shown whole.
-SHORT = 4
+SHORT = 8
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 OTHER_CAUSE = re.compile(rf" {SAME_OUTPUT} .*?(?= Expected )", re.DOTALL)
 #: Codes of diagnoses that need no further explanation by sizes or lines.
@@ -953,7 +953,11 @@ class Closer:
         if several := NO_MULTIPLE.search(facts_found):
             return [f"rest:{several[1]},{several[2]}", f"tests:{several[2]}"]
         if above := ABOVE.search(facts_found):
-            return [f"unlooped:{above[1]}"]
+            # Loops run over lengths of inputs and outputs, but not over a stride, say.
+            lengths = {
+                str(dim) for dims in (*self.part.inputs.values(), self.part.output_dims) for dim in dims
+            }
+            return [f"unlooped:{above[1]}"] if above[1] in lengths else []
         if OF_OUTPUT.search(facts_found):
             return ["same_ends"]
         if relation := RELATED.search(facts_found):

@@ -7,6 +7,7 @@ A call whose first tensor begins with MAGIC sets the variable to the tensor's se
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -103,9 +104,9 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     tensor = re.match(r"\s*(?:const\s+)?(?:at|torch)::Tensor\s*&?\s*(\w+)", code[body.opened :])
     if tensor is None:
         return ""
-    places = dict[tuple[int, int], list[tuple[int, str]]]()
+    places, whole = dict[tuple[int, int], list[tuple[int, str]]](), _whole([*edits], bad)
     for number, edit in enumerate(edits, 1):
-        for begin, end, new in edit.places if edit not in bad else ():
+        for begin, end, new in edit.places if edit in whole else ():
             places.setdefault((begin, end), []).append((number, new))
     for (begin, end), texts in places.items():
         if begin == end:
@@ -124,6 +125,41 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
             text += source[done:begin] + new
             done = end
     return text + source[done:]
+
+
+def _whole(edits: Sequence[Edit], bad: Collection[Edit]) -> set[Edit]:
+    """Return the edits, except those in `bad`, that other edits leave intact.
+
+    An edit is left out if one of its places is inside a text that another edit replaces. It is also left out if its
+    brackets enclose only one of another edit's brackets.
+    """
+    replaced, done = list[tuple[int, int]](), 0
+    for begin, end in sorted({place[:2] for edit in edits if edit not in bad for place in edit.places}):
+        if begin < end and begin >= done:
+            replaced.append((begin, end))
+            done = end
+    begins = [begin for begin, _ in replaced]
+
+    def is_lost(begin: int, end: int) -> bool:
+        if begin < end:
+            return (begin, end) not in replaced
+        around = bisect_right(begins, begin) - 1
+        return around >= 0 and begins[around] < begin < replaced[around][1]
+
+    kept = {
+        edit for edit in edits if edit not in bad and not any(is_lost(*place[:2]) for place in edit.places)
+    }
+    opened = list[int]()
+    for edit in sorted(kept, key=lambda edit: (edit.places[0][0], -edit.places[-1][1])):
+        (begin, _, new), last = edit.places[0], edit.places[-1][1]
+        if new.count("(") > new.count(")"):
+            while opened and opened[-1] <= begin:
+                opened.pop()
+            if opened and opened[-1] < last:
+                kept.remove(edit)
+            else:
+                opened.append(last)
+    return kept
 
 
 def number_before(text: str, line: int, column: int) -> int:

@@ -450,9 +450,7 @@ def distributed(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         scope = in_scope(known, one.start())
         if all(is_whole(scope.get(name, "")) for name in (one[1], one[3], one[4])):
             for new in (f"{one[1]} * {one[4]} {one[2]} {one[3]}", f"{one[1]} {one[2]} {one[3]} * {one[4]}"):
-                yield ranked_edit(
-                    code, 0.9, one.start(), one[0], new, [(*one.span(), f"(@ ? {new} : {one[0]})")]
-                )
+                yield ranked_edit(code, 0.9, one.start(), one[0], new, wrapped(one.span(), f"(@ ? {new} : "))
 
 
 def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -531,13 +529,16 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
                 places = [place, insertion(after.end(1), f" * (@ ? {factor} : 1)")]
                 words = f"{new} in place of {index[1]}, and {after[1]} * {factor} in line {line_of(code, after.end())}"
                 yield ranked_edit(code, 1.3, index.start(1), index[1], new, places, words)
-    sums = re.compile(r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b")
+    # In `[offset + i * N + j]`, leave the first two terms together with the third.
+    first_terms = r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b"
+    sums = re.compile(rf"{first_terms}(?!\s*\+\s*\w+\s*\])")
     for index in sums.finditer(code, begin, end):
         scope = in_scope(known, index.start())
         if all(is_whole(scope.get(name, "")) for name in index.groups()):
             new = f"{index[1]} * {index[3]} + {index[2]}"
-            place = (*index.span(), f"(@ ? {new} : {index[0]})")
-            yield ranked_edit(code, 1.2, index.start(), index[0], new, [place])
+            yield ranked_edit(
+                code, 1.2, index.start(), index[0], new, wrapped(index.span(), f"(@ ? {new} : ")
+            )
 
 
 def stored_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -560,7 +561,7 @@ def missing_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
         ):
             if re.search(r"[\[(]", text) and not any(at <= use.start() < last for _, at, last in calls):
                 new = f"{call}{text})"
-                yield ranked_edit(code, 0.9, use.start(), text, new, [(*use.span(), f"(@ ? {new} : {text})")])
+                yield ranked_edit(code, 0.9, use.start(), text, new, wrapped(use.span(), f"(@ ? {new} : "))
 
 
 @dataclass(frozen=True)

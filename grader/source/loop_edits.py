@@ -48,7 +48,7 @@ def thread_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
     """
     for one in re.compile(r"\bomp_get_(?:num|max)_threads\(\)\s*-\s*1\b").finditer(code, begin, end):
         new = "omp_get_thread_num()"
-        yield ranked_edit(code, 0, one.start(), one[0], new, [(*one.span(), f"(@ ? {new} : {one[0]})")])
+        yield ranked_edit(code, 0, one.start(), one[0], new, wrapped(one.span(), f"(@ ? {new} : "))
     for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
         for new in ("omp_get_max_threads", "omp_get_thread_num")[one[0] == "omp_get_max_threads" :]:
             yield ranked_edit(code, 0, one.start(), f"{one[0]}()", f"{new}()", [(*one.span(), new)])

@@ -187,6 +187,12 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
         return None
     if not rows.any(2).all():
         b, h = np.argwhere(~rows.any(2))[0].tolist()
+        if (abs(weights - right)[rows.any(2)] < CLOSE).all():
+            return Dissected(
+                f"All of head (b={b}, h={h}) of the output is 0, and the heads that are written are right: does a "
+                "loop over heads or batches end too early?",
+                ("unlooped:B", "unlooped:H", "loops"),
+            )
         return Dissected(
             f"All of head (b={b}, h={h}) of the output is 0, and other heads are wrong, too: is the offset of a head "
             "in O computed for each (b, h), after b and h are set?",
