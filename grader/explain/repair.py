@@ -95,9 +95,8 @@ def repairs(
     if not found:
         return ""
     shown = {line: _words(edit, source) for line, edit in found.items()}
-    # If the only edit resets a variable, also show the line of the student's file that sets the variable.
-    if len(found) == 1:
-        shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
+    # If an edit resets a variable, also show the line of the student's file that sets the variable.
+    shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
     lines = [
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
     ]

@@ -210,7 +210,7 @@ FLASH = [
         ("twoDimRead(Pij, i, j, Bc) *", "twoDimRead(Pij, j, i, Bc) * /*!*/")),
     bug("stride of Pij by the columns that are left", "part4", "ragged", "row_range", "N is a multiple of Bc",
         ("twoDimWrite(Pij, i, j, Bc, weight);", "twoDimWrite(Pij, i, j, columns, weight);  /*!*/"), within=1),
-    bug("all places of Pij", "part4", "ragged", "wrong_values", "j < Bc; j++) {   (with `&& j0 + j < N`)",
+    bug("all places of Pij", "part4", "ragged", "wrong_values", "(columns in place of Bc)",
         ("for (int j = 0; j < columns; j++) {\n                                value",
          "for (int j = 0; j < Bc; j++) {  /*!*/\nvalue")),
     bug("another maximum in each block", "part4", "formula", "wrong_values", "old maximum - new maximum",
