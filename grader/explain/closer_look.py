@@ -65,7 +65,7 @@ MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 SCALAR_TYPE = re.compile(r"expected scalar type (\w+) but found (\w+)")
 CPP_TYPES = {"Float": "float", "Double": "double", "Int": "int", "Long": "int64_t"}
 #: The place of an exception in a Python file. A hand-in of several files has their names in place of "line".
-RAISED = re.compile(r": line (\d+) raised \w")
+RAISED = re.compile(r": line (\d{1,9}) raised \w")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 STUCK = "This loop cannot end:"
@@ -205,8 +205,10 @@ class Closer:
             return self._with_lines(diagnosis, EXITS, "It is called in")
         raised = RAISED.search(diagnosis.message)
         if raised and self.body is not None and not diagnosis.hidden:
-            shown = self._row(self.body.place(int(raised[1])))
-            return replace(diagnosis, message=f"{diagnosis.message}\n{shown}")
+            # The number may be part of a text that the student's code wrote.
+            line = int(raised[1])
+            shown = [self._row(self.body.place(line))] if 0 < line <= len(self.body.rows) else []
+            return replace(diagnosis, message="\n".join([diagnosis.message, *shown]))
         if mixed := SCALAR_TYPE.search(diagnosis.message):
             used, held = (CPP_TYPES.get(name, name) for name in mixed.groups())
             advice = f"A tensor has elements of type {held}: write data_ptr<{held}>() in place of data_ptr<{used}>()"
@@ -373,7 +375,7 @@ class Closer:
 
     def _old_values(self, names: Collection[str]) -> list[str]:
         """Return the lines that use old values of these arrays, as a list of one text or no text."""
-        if self.body is None or not names:
+        if self.body is None:
             return []
         places = self.body.piled(names, reads=True)
         shown = [clues.Shown(place, "old values count here") for place in places[: clues.MOST_PLACES]]
@@ -384,20 +386,16 @@ class Closer:
         smallest: Mapping[str, int] | None = None,
         near: Collection[int] = (),
         facts: Collection[int] = (),
+        helper: str = "",
     ) -> str:
         """Return sentences with the small edits that make the part right (`repair.repairs`); "" if none does."""
         if self.second is None:
             return ""
-        return repair.repairs(self.judged, self.second, smallest, near, facts)
+        return repair.repairs(self.judged, self.second, smallest, near, facts, helper)
 
     def helper_repairs(self, helper: str) -> str:
         """Return a sentence with the edits of the function `helper` that make the part right; "" if none does."""
-        second = self.second
-        return (
-            _sentence(lambda: repair.repairs(self.judged, second, helper=helper), "")
-            if second is not None
-            else ""
-        )
+        return _sentence(lambda: self._repairs(helper=helper), "")
 
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""

@@ -104,7 +104,7 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     tensor = re.match(r"\s*(?:const\s+)?(?:at|torch)::Tensor\s*&?\s*(\w+)", code[body.opened :])
     if tensor is None:
         return ""
-    places, whole = dict[tuple[int, int], list[tuple[int, str]]](), _whole([*edits], bad)
+    places, whole = dict[tuple[int, int], list[tuple[int, str]]](), _whole(edits, bad)
     for number, edit in enumerate(edits, 1):
         for begin, end, new in edit.places if edit in whole else ():
             places.setdefault((begin, end), []).append((number, new))
@@ -138,11 +138,11 @@ def _whole(edits: Sequence[Edit], bad: Collection[Edit]) -> set[Edit]:
         if begin < end and begin >= done:
             replaced.append((begin, end))
             done = end
-    begins = [begin for begin, _ in replaced]
+    begins, spans = [begin for begin, _ in replaced], set(replaced)
 
     def is_lost(begin: int, end: int) -> bool:
         if begin < end:
-            return (begin, end) not in replaced
+            return (begin, end) not in spans
         around = bisect_right(begins, begin) - 1
         return around >= 0 and begins[around] < begin < replaced[around][1]
 
