@@ -29,13 +29,13 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
+Tiers = list[sandbox.Sandbox]
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Tiers for all threats: the strongest, and the strongest without namespaces. The others test only CONFINED.
+#: Tiers for all threats: the strongest, and the strongest without namespaces. Others test rows that depend on them.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
-CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 JUDGE_CPU_S = 60.0  # limit on the judge's own processor time for one file: over ten times the usual time
 #: Folder of secret files. The threats' sources contain its path, always the same, so that their objects are cached.
-#: Names of files in public folders are derived from it, so that they differ between checkouts and tiers.
+#: Names of files in public folders are derived from it, so that they differ between checkouts.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 
 
@@ -53,10 +53,6 @@ class Confinements:
                 pass
         return self.started[box.tier]
 
-    def named(self, box: sandbox.Sandbox) -> dict[str, str]:
-        (SECRETS / box.tier).mkdir(parents=True, exist_ok=True)
-        return places(SECRETS / box.tier)
-
 
 @pytest.fixture(scope="module")
 def confinements() -> Iterator[Confinements]:
@@ -65,47 +61,56 @@ def confinements() -> Iterator[Confinements]:
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Yield (sandbox, submission, True for the profiler's table) for the threats that are tested in each tier.
+    """Yield (sandboxes, submission, True for the profiler's table) for the threats that are tested in each tier.
 
     Every submission is tested with the table, which needs a runner with torch. In the strongest tier and in D, those
-    that do not attack such a runner are also tested without. All but one, which is slow, have a fast test there.
+    that do not attack such a runner are also tested without. All but one, which is slow, have a fast test there. A test
+    judges in one tier after the other, so that all use one build.
     """
-    for box in TIERS:
-        is_quick = box.tier in (TIERS[0].tier, "D")
-        for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
-            needs = [needs_python_h, pytest.mark.full] if "py::list" in submission.text else []
-            # Attacks on file descriptors and on Python need a runner with torch.
-            meets_table = submission.first.row in ("A2", "B1", "C1")
-            for table in (False, True) if is_quick and not meets_table else (True,):
-                name = f"{box.tier}: {submission.name}{', with the table' * table}"
-                marks = [] if is_quick and table == meets_table else [pytest.mark.full]
-                yield pytest.param(box, submission, table, id=name, marks=[*marks, *needs])
+    for submission in submissions([*CONTROLS, *THREATS]):
+        needs = [needs_python_h, pytest.mark.full] if "py::list" in submission.text else []
+        # Attacks on file descriptors and on Python need a runner with torch.
+        meets_table = submission.first.row in ("A2", "B1", "C1")
+        boxes = [box for box in TIERS if box.tier in ALL_ROWS or submission.first.depends_on_tier]
+        quick = [box for box in boxes if box.tier in (TIERS[0].tier, "D")]
+        others = [box for box in boxes if box not in quick]
+        for some, table in ((quick, False), (quick, True), (others, True)):
+            name = f"{''.join(box.tier for box in some)}: {submission.name}{', with the table' * table}"
+            marks = [] if some is quick and table == meets_table else [pytest.mark.full]
+            if some and (table or not meets_table):
+                yield pytest.param(some, submission, table, id=name, marks=[*marks, *needs])
 
 
-@pytest.mark.parametrize(("box", "submission", "table"), [*cases()])
+@pytest.mark.parametrize(("boxes", "submission", "table"), [*cases()])
 def test_every_threat_ends_in_its_verdict_or_flag(
-    box: sandbox.Sandbox, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
+    boxes: Tiers, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
 ) -> None:
-    zygote, named, tier = confinements.zygote(box), confinements.named(box), box.tier
-    processes, started_s, wall_s = descendants(os.getpid()), time.process_time(), time.monotonic()
-    result = judge(submission, tmp_path, named, zygote, sandbox=box, table=table)
-    wall_s = time.monotonic() - wall_s
-    assert submission.first.wall_s == 0.0 or wall_s < submission.first.wall_s
-    # The limit is on the judge's own time; compilers and kernels have other limits.
-    assert time.process_time() - started_s < JUDGE_CPU_S
-    assert result.sandbox["tier"] == tier
-    rows = [(submission.threats[part.id], part) for part in result.parts]
-    wrong = {row.name: found for row, part in rows if (found := faults(row, tier, result, part))}
-    files = [path for place in PUBLIC_FOLDERS for path in place.glob(f"{named['marker']}*")]
-    for path in files:
-        path.rmdir() if path.is_dir() else path.unlink()
-    assert not wrong
-    # If the attack has killed the zygote in tier D, a new one replaces it: wait for the right number of processes.
-    assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
-    # In tier D a kernel may write to folders that every user may write to.
-    assert not files or tier == "D"
-    beside = (Path(name).parts[0] for name in submission.first.files)
-    assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *beside}
+    for box in boxes:
+        zygote, tier, folder = confinements.zygote(box), box.tier, tmp_path / box.tier
+        # What a build can read depends on the tier. Where this changes a row's end, do not use the same object.
+        own = tier * (submission.first.open_end is not None)
+        secrets = SECRETS / f"{own}{'-table' * table}-{boxes[0].tier}"
+        secrets.mkdir(parents=True, exist_ok=True)
+        named = places(secrets)
+        processes, started_s, wall_s = len(descendants(os.getpid())), time.process_time(), time.monotonic()
+        result = judge(submission, folder, named, zygote, sandbox=box, table=table)
+        wall_s = time.monotonic() - wall_s
+        assert submission.first.wall_s == 0.0 or wall_s < submission.first.wall_s
+        # The limit is on the judge's own time; compilers and kernels have other limits.
+        assert time.process_time() - started_s < JUDGE_CPU_S
+        assert result.sandbox["tier"] == tier
+        rows = [(submission.threats[part.id], part) for part in result.parts]
+        wrong = {row.name: found for row, part in rows if (found := faults(row, tier, result, part))}
+        files = [path for place in PUBLIC_FOLDERS for path in place.glob(f"{named['marker']}*")]
+        for path in files:
+            path.rmdir() if path.is_dir() else path.unlink()
+        assert not wrong
+        # If the attack has killed the zygote in tier D, a new one replaces it: wait for the right number of processes.
+        assert wait_for(lambda most=processes: len(descendants(os.getpid())) <= most)
+        # In tier D a kernel may write to folders that every user may write to.
+        assert not files or tier == "D"
+        beside = (Path(name).parts[0] for name in submission.first.files)
+        assert {path.name for path in folder.iterdir()} == {"module.cpp", *beside}
 
 
 @pytest.mark.parametrize("name", one_of_each(HONEST, key=lambda name: None))
