@@ -64,6 +64,8 @@ MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 #: Message of the exception of `data_ptr<float>()` on a tensor of another type, and C++ names of torch's types.
 SCALAR_TYPE = re.compile(r"expected scalar type (\w+) but found (\w+)")
 CPP_TYPES = {"Float": "float", "Double": "double", "Int": "int", "Long": "int64_t"}
+#: C++ names of the types of inputs.
+TYPES = {"float32": ("float",), "int64": ("int64_t", "long", "long long")}
 #: The place of an exception in a Python file. A hand-in of several files has their names in place of "line".
 RAISED = re.compile(r": line (\d{1,9}) raised \w")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
@@ -106,8 +108,11 @@ COUNTED_EARLY = "1 outside of a parallel region: call omp_get_max_threads() ther
 #: The end of a text that is inside the braces of a lambda expression.
 IN_LAMBDA = re.compile(r"\[[^][]{0,80}\][^;{}]{0,200}\{[^{}]*$")
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
-#: The description of an edit that resets all elements of an array. Group 1 is the array's name.
-SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
+#: The description of an edit that resets all elements of an array, or moves a line that does it. The groups are the
+#: array's name.
+SET_AGAIN = re.compile(
+    r"add a loop that sets all of (\w+)|:\d+: (?:std::)?(?:fill|memset)\w*\(\s*&?(\w+)[^\n]*\(this (?:line|statement)"
+)
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
 #: If the search for lines to look at (`clues`) finds none, a function of at most this many lines is shown whole.
@@ -361,7 +366,7 @@ class Closer:
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
         # The array that `lead` suspects may differ from the array that the edits reset.
-        set_again = set(SET_AGAIN.findall(repairs))
+        set_again = {"".join(names) for names in SET_AGAIN.findall(repairs)}
         text = self.body.all_code() if self.body is not None and set_again else ""
         arrays = set(re.findall(r"\b[A-Z]\w*\b", lead)) & set(re.findall(r"\w+", text))
         if has_cause and set_again & arrays:
@@ -519,7 +524,7 @@ class Closer:
             added.append(_sentence(self._left_behind, ""))
             if found.checked is not None and found.checked.tried:
                 message = message.replace(Oracle.unsteady_advice, "" if added[1] else UNWRITTEN)
-        zeros = self._zeros(found.checked)
+        zeros = "" if _lines_in(self.source.name, message) else self._zeros(found.checked)
         if zeros and found.diagnosis.code in ("race", "unsteady"):
             numbers = NUMBERS.search(message)
             message = f"{OTHER_RESULT} {numbers[0] if numbers else ''}".rstrip()
@@ -559,7 +564,7 @@ class Closer:
         shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
         divisions = self.body.whole_divisions()[:1]
         if not shown and not divisions:
-            return diagnosis
+            return self._unstored(diagnosis)
         stores = f"line {shown[0].place.line} stores into" if shown else ""
         unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
         output = unsaid[1] if unsaid else ""
@@ -592,6 +597,25 @@ class Closer:
             )
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
+    def _unstored(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Return the diagnosis of an output of zeros, with the inputs that the function does not use and its last loop.
+
+        It is returned unchanged if the function has no loop, or uses no input.
+        """
+        body, unsaid = self.body, re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
+        steps = body.find(r"[^=!<>]=(?!=)") if body is not None and body.find(r"\b(?:for|while)\b") else []
+        if body is None or unsaid is None or not steps:
+            return diagnosis
+        inputs = self.kernel.inputs_of(self._public()[0])
+        given = [one for one in zip(self.part.arguments, body.parameters, strict=False) if one[0] in inputs]
+        unused = [argument for argument, own in given if not body.reads([own])]
+        if len(unused) == len(given):
+            return diagnosis
+        words = [f"no line of {body.name} stores into {unsaid[1]}"]
+        words += [f"{' and '.join(unused)} is never read"] if unused else []
+        text = f"{', and '.join(words)}: is a last step missing, after {self.source.name}:{steps[-1].line}?"
+        return replace(diagnosis, message=diagnosis.message.replace(f"{unsaid[0]}.", text))
+
     def _with_source_mistake(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis, preceded by a mistake that the source text shows, if any.
 
@@ -603,6 +627,22 @@ class Closer:
         name, words = self.source.name, ""
         if mixed := [one for at in dataflow.reached(self.body) for one in at.body.mixed_reductions()]:
             words = f"{name}:{mixed[0][0].line} has `{mixed[0][0].text}`, {mixed[0][1]}"
+        elif lost := list(scopes.lost_shares(self.body.all_code(), 0, len(self.body.all_code()))):
+            ((line, word, array), *_) = lost
+            line += self.body.lines().start - 1
+            numbers = NUMBERS.search(diagnosis.message)
+            diagnosis = replace(diagnosis, message=numbers[0]) if numbers else diagnosis
+            words = (
+                f"Only one thread runs the block after {name}:{line} (omp {word}), so what the other threads added "
+                f"up in their own {array} is lost. Write omp critical in place of omp {word}."
+            )
+        elif cleared := [one for at in dataflow.reached(self.body) for one in at.body.cleared_sources()]:
+            ((place, tensor, vector), *_) = cleared
+            words = (
+                f"{name}:{place.line} clears {tensor}, but {vector} is a copy of it: clear {vector} itself."
+            )
+        elif misread := self._misread():
+            words = misread
         elif copied := dataflow.without_effect(self.body):
             ((place, copy, kind), *_) = copied
             diagnosis = _without_guesses(diagnosis)
@@ -631,6 +671,25 @@ class Closer:
         ):
             words = f"{COUNT}() in {name}:{counted[0].line} is {COUNTED_EARLY}."
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
+
+    def _misread(self) -> str:
+        """Return a sentence on a cast of a tensor's data to another type than that of its elements; "" without one."""
+        body = self.body
+        cases = [case for case in self._public() if self.kernel.wrong.get(case.name) is not None]
+        if body is None or not cases:
+            return ""
+        inputs = self.kernel.inputs_of(cases[0])
+        for argument, own in zip(self.part.arguments, body.parameters, strict=False):
+            known = TYPES.get(str(inputs[argument].dtype), ()) if argument in inputs else ()
+            cast = rf"(?:\(|cast\s*<)\s*(?:const\s+)?([\w:]+)\s*\*\s*[)>]\s*\(?\s*{own}\s*\.\s*data_ptr\s*\("
+            for place in body.find(cast) if known and own else ():
+                used = re.findall(cast, place.text)
+                if used and used[0].removeprefix("std::") not in known:
+                    return (
+                        f"{own} has elements of type {known[0]}, and {self.source.name}:{place.line} reads them as "
+                        f"{used[0]}. Write {own}.data_ptr<{known[0]}>()."
+                    )
+        return ""
 
     def _right_outputs(self) -> list[str]:
         """Return the names of the outputs that were right on every input; [] if no output was wrong."""
@@ -819,14 +878,15 @@ class Closer:
             return [places]
         lengths = []
         lines_of_arrays = [] if of_value else named[:2]
-        for array in dict.fromkeys(
-            re.findall(r"\b(\w+)\s*\[", "\n".join(body.code[n - 1] for n in lines_of_arrays))
-        ):
+        of_lines = "\n".join(body.code[n - 1] for n in lines_of_arrays)
+        for array in dict.fromkeys(re.findall(r"\b(\w+)\s*\[|(?<=\()\s*(\w+)\s*(?=,)", of_lines)):
+            array = "".join(array)
             sized = body.find(rf"\b(?:float|double|int)\b[^;()=]*\b{array}\s*\[")[:1]
             # A private vector is empty, and a private pointer has no value.
             private = [] if sized else body.find(rf"\bomp\b.*\bprivate\s*\([^()]*\b{array}\b")
             note = f"each thread gets a new {array}, empty or without a value: firstprivate({array})?"
-            lengths += [self._row(place, note) for place in private]
+            if private:
+                return ["\n".join([places, *(self._row(place, note) for place in private)])]
             lengths += [self._row(at, f"the length of {array}") for at in sized if at.line not in named]
         places = "\n".join([places, *dict.fromkeys(lengths)])
         # Use at most two of the named lines: the access, and the call of the function that contains it.
@@ -990,6 +1050,9 @@ class Closer:
         shown = [*(() if known else self._hiding(self.body)[: clues.MOST_PLACES]), *shown]
         for line in map(int, re.findall(r"\bline (\d+) divides\b", found.diagnosis.message)):
             shown = [clues.Shown(self.body.place(line), "divides integers"), *shown]
+        # If the source text shows the mistake, only its line matters.
+        facts = [line for line in _lines_in(name, found.diagnosis.message) if line <= len(self.body.rows)]
+        shown = [clues.Shown(self.body.place(line), "") for line in facts] or shown
         if not shown and self.kernel.backend.kind.on_card:
             return suspected
         if not shown and self.body.last - self.body.opened <= SHORT:

@@ -105,6 +105,9 @@ class EditedBuild(Protocol):
         `fresh`: use a new runner. Returns None if the function cannot be called.
         """
 
+    def is_clean(self, cases: Sequence[Case], number: int) -> bool:
+        """Return True if the function with edit `number` makes no wrong access on these cases (a checked build)."""
+
 
 class OtherBuilds(Protocol):
     """Other builds of the student's file (`judge.explanation`)."""
@@ -119,8 +122,11 @@ class OtherBuilds(Protocol):
     def look(self, part: Part, cases: Sequence[Case]) -> Checked | None:
         """Call the checked build on these cases until it reports a bad access; None without a checked build."""
 
-    def edited(self, part: Part, text: str) -> EditedBuild | None:
-        """Build `text` in place of the student's file and return the build; None if it cannot be made."""
+    def edited(self, part: Part, text: str, *, checked: bool = False) -> EditedBuild | None:
+        """Build `text` in place of the student's file and return the build; None if it cannot be made.
+
+        `checked`: build it with sanitizers.
+        """
 
     def look_in_turn(self, part: Part) -> Checked | None:
         """Call the checked build on all public cases in one runner. Return None without a checked build."""

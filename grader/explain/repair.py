@@ -92,6 +92,8 @@ def repairs(
                 judged, second, source, tried[begin : begin + MOST_TOGETHER], cases, smallest
             )
     found = _causes(found, facts)
+    if found and near:
+        found = _clean(judged, second, source, found, cases)
     if not found:
         return ""
     shown = {line: _words(edit, source) for line, edit in found.items()}
@@ -102,6 +104,22 @@ def repairs(
     ]
     change = "this change" if len(found) == 1 else "one of these changes"
     return "\n".join([f"With {change} the part is right on all {count} inputs that were tried:", *lines])
+
+
+def _clean(
+    judged: JudgedPart, second: OtherBuilds, source: str, found: Mapping[int, Edit], cases: Sequence[Case]
+) -> dict[int, Edit]:
+    """Return the edits with which sanitizers find no wrong access: with others, a wrong one may only go unnoticed.
+
+    Without a build with sanitizers, return all edits.
+    """
+    kept = sorted(found.values(), key=lambda edit: edit.places)
+    text = edited_source.combined(source, judged.kernel.part.function, kept)
+    built = second.edited(judged.kernel.part, text, checked=True) if text else None
+    if built is None or built.bad:
+        return dict(found)
+    clean = {edit for number, edit in enumerate(kept, 1) if built.is_clean(cases, number)}
+    return {line: edit for line, edit in found.items() if edit in clean}
 
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
@@ -320,12 +338,18 @@ def _words(edit: Edit, source: str = "") -> str:
         begin -= len(old)
     if source.startswith(old, begin) and old:
         first, end = source.rfind("\n", 0, begin) + 1, source.find("\n", begin)
-        while len(re.findall(rf"(?:\b|(?!\w)){re.escape(old)}(?!\w)", source[first:end])) > 1:
+        # Do not stop at an operator or inside brackets.
+        while len(re.findall(rf"(?:\b|(?!\w)){re.escape(old)}(?!\w)", source[first:end])) > 1 or (
+            old != edit.old and (not re.match(r"[\w(]", old) or old.count(")") > old.count("("))
+        ):
             more = re.search(r"(?:\w+|[^\w\s])\s*$", source[first:begin])
             if more is None:
                 break
             begin -= len(more[0])
             old, new = more[0] + old, more[0] + new
+        after = begin + len(old)
+        while old != edit.old and old.count("(") > old.count(")") and after < end:
+            old, new, after = old + source[after], new + source[after], after + 1
     return f"{new} in place of {old}" if new else f"without {old}"
 
 

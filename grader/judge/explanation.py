@@ -8,7 +8,7 @@ only in a student's own run, in the sandbox of the judged build. Programs with s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -203,6 +203,19 @@ class Edited:
             return self._call(case, inputs, chosen, cpu_s, fresh=True)
         return run
 
+    def is_clean(self, cases: Sequence[Case], number: int) -> bool:
+        """Return True if the function with edit `number` makes no wrong access on these cases (a checked build)."""
+        sites = Sites(self.marker.bench.source, self.marker.bench.build.program)
+        for k, case in enumerate(cases):
+            run = self.call(case, number, fresh=not k, cpu_s=CALL_S)
+            if run is not None and run.call.status not in ("ok", "timeout"):
+                return False
+        if self.session is not None:
+            self.session.close()
+            sites.look(self.session, "")
+            self.session = None
+        return not sites.found
+
     def _call(
         self, case: Case, inputs: CaseInputs, chosen: CaseInputs | None, cpu_s: float, *, fresh: bool
     ) -> CaseRun | None:
@@ -273,10 +286,13 @@ class SecondBuild:
     def exists(self) -> bool:
         return self.checked is not None
 
-    def edited(self, part: Part, text: str) -> Edited | None:
-        """Build `text` in place of the student's file; None if it needs torch or fails without an error in a line."""
-        bench = self.bench
-        if not self._is_program or bench.host is None:
+    def edited(self, part: Part, text: str, *, checked: bool = False) -> Edited | None:
+        """Build `text` in place of the student's file; None if it needs torch or fails without an error in a line.
+
+        `checked`: build it with sanitizers.
+        """
+        bench = self.checked if checked else self.bench
+        if not self._is_program or bench is None or bench.host is None:
             return None
         path = Path(self.stack.enter_context(TemporaryDirectory())) / bench.source.name
         path.write_text(text)

@@ -111,7 +111,11 @@ def without_effect(body: Body) -> list[tuple[Place, str, str]]:
         is_void = re.search(r"\bvoid\s+$", code[: one.start][-40:]) is not None
         refers = re.search(r"[&*]", re.sub(r"\bconst\b[^,]*", "", parameters)) is not None
         for name in re.findall(r"\bvector\s*<\s*\w+\s*>\s+(\w+)\s*(?:,|$)", parameters):
-            sets = re.search(rf"\b{name}\s*\[[^][;]*\]\s*[-+*/]?=(?!=)", code[one.body : one.end])
+            sets = re.search(
+                rf"\b{name}\s*\[[^][;]*\]\s*[-+*/]?=(?!=)|&\s*\w+\s*:\s*{name}\s*\)|\bfill\w*\(\s*{name}\b"
+                rf"|\b{name}\.(?:assign|resize|clear)\(",
+                code[one.body : one.end],
+            )
             if one.name in names and is_void and not refers and sets:
                 found.append((body.place(code.count("\n", 0, one.start) + 1), name, "std::vector<float>"))
         numbers = re.findall(r"(?:^|,)\s*(float|double)\s+(\w+)\s*(?=,|$)", parameters)

@@ -450,6 +450,15 @@ class Body:
                 old[name] = (n, parts)
         return found
 
+    def cleared_sources(self) -> list[tuple[Place, str, str]]:
+        """Return (line, tensor, vector) for tensors that are set to zero after the vector was made as a copy of it."""
+        return [
+            (place, source, name)
+            for n, name, source in self._copies[:64]
+            for place in self.find(rf"\b{re.escape(source)}\s*\.\s*(?:zero_|fill_)\s*\(")
+            if place.line > n and re.search(r"\bvector\b|ormat", self.code[n - 1])
+        ]
+
     def lost_copies(self) -> list[tuple[Place, str]]:
         """Return (line, array) for each `return` of a tensor although the result is in a copy of the tensor.
 

@@ -319,6 +319,8 @@ _PARALLEL_LOOP = re.compile(
 _OWN_CLAUSE = re.compile(
     r"\b(?:(?:first|last)?private|linear)\s*\(([^()]*)\)|\breduction\s*\([^:()]*:([^()]*)\)"
 )
+#: A pragma that lets one thread run a block. Group 1 is its word.
+_ONE_THREAD = re.compile(r"#[ \t]*pragma[ \t]+omp[ \t]+(single|master|masked)\b[^\n]*\n")
 #: A pragma that shares out work inside a parallel region, or lets one thread do it.
 _SHARES = re.compile(
     r"#[ \t]*pragma[ \t]+omp[ \t]+(?!parallel)[^\n]*\b(?:for|sections|single|master|task\w*|atomic)\b"
@@ -372,6 +374,22 @@ def whole_loops(code: str, begin: int, end: int) -> list[int]:
             ):
                 found.append(line_of(code, head.start()))
     return found
+
+
+def lost_shares(code: str, begin: int, end: int) -> Iterator[tuple[int, str, str]]:
+    """Yield the pragmas that let one thread of a parallel region add up what each thread has for itself.
+
+    Each is (line, `single` or `master`, name of the array or number that each thread declares).
+    """
+    known = declared_names(code)
+    for pragma in _ONE_THREAD.finditer(code, begin, end):
+        if (region := region_around(code, pragma.start())) is None:
+            continue
+        own = {each.name for each in known if region < each.begin < pragma.start() < each.end}
+        block = code[pragma.end() : statement_end(code, pragma.end())]
+        added = [own & set(WORD.findall(value)) for value in re.findall(r"\+=([^;]*);", block)]
+        if names := sorted(set[str]().union(*added)):
+            yield line_of(code, pragma.start()), pragma[1], names[0]
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:

@@ -194,7 +194,7 @@ class Merge(Oracle):
         "maximum_of_one_side": ("input:m1", "input:m2"),
         "left_empty": ("input:l1", "store"),
         "right_empty": ("input:l2", "store"),
-        "both_empty": ("store",),
+        "both_empty": ("skips", "store"),
     }
     mistakes = suspects.MERGE
 

@@ -401,8 +401,8 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
     )
     yield Suspect(
         "flash_stale_tail",
-        f"{places} the row sum takes exp() of all of Sij's row: old scores of other rows and blocks, which are still "
-        "there, count as well.",
+        f"{places} the row sum takes exp() of all Bc scores of a row: those beyond the last key come from what earlier "
+        "blocks left in Kj or Sij.",
         lambda s: s.weights @ s.v / (s.row_sum + np.exp(_stale_scores(s)).sum(2, keepdims=True)),
         ("stale places of Sij",),
     )
