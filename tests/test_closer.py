@@ -263,12 +263,10 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
     assert (found.first, found.opened, found.last, found.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
     assert numbers(found.reads(["QTensor"])) == numbers(found.reads(["K"])) == numbers(found.loops()) == [10]
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
-    assert numbers(found.stores(found.returned)) == [12]
-    assert landmarks.function(SOURCE, "missing") is None
+    assert numbers(found.stores(found.returned)) == [12] and landmarks.function(SOURCE, "missing") is None
     # A sum is a variable that is a divisor, or is stored in the output, or gets terms in a loop up to a size.
     found = body(SUMS)
-    assert numbers(found.divisors()) == [7, 8]
-    assert numbers(found.stored(found.returned)) == [9, 10]
+    assert numbers(found.divisors()) == [7, 8] and numbers(found.stored(found.returned)) == [9, 10]
     assert numbers(found.summed_from(["d"])) == [5, 6]
     lines = [line for line, _ in shown(SUMS, "part4", CLUES["block_overwritten"])]
     assert lines == [9, 10, 12], "what is stored comes before the sums of other steps"
@@ -332,8 +330,7 @@ Tensor kernel(Tensor X, Tensor YTensor, int N) {
 
 def test_mistakes_visible_in_the_source_are_found() -> None:
     found, right = body(MAXIMUM), body(MAXIMUM.replace("j++", "i++").replace("most - old", "old - most"))
-    assert numbers(found.bare()) == [6]
-    assert numbers(found.maxima_begun()) == [6]
+    assert numbers(found.bare()) == [6] and numbers(found.maxima_begun()) == [6]
     assert [(place.line, why) for place, why in found.stuck_loops()] == [(8, "it tests i, but changes j")]
     assert [(place.line, term) for place, term in found.grown_exponents()] == [(11, "exp(most - old)")]
     assert right.stuck_loops() == [] == right.grown_exponents()
@@ -366,8 +363,7 @@ Tensor kernel(Tensor X, Tensor YTensor, int N) {
 
 def test_landmarks_find_loop_ends_offsets_and_integer_sums() -> None:
     found = body(ENDS)
-    assert numbers(found.one_short()) == [9]
-    assert numbers(found.ends_of_row()) == [7, 11]
+    assert numbers(found.one_short()) == [9] and numbers(found.ends_of_row()) == [7, 11]
     assert numbers(found.whole_sums()) == [5, 9]
     assert numbers(found.indices(9))[:1] == [3] and 8 in numbers(found.indices(10))
     assert [(place.line, *names) for place, *names in found.overwritten()] == [(13, "YTensor", "Y")]
@@ -619,8 +615,7 @@ def test_a_mistake_without_its_name_in_the_source_is_not_named_beside_others() -
     assert explained.fitting(lambda _: True) == explained
     other = explained.fitting(lambda pattern: pattern != r"\bL\b")
     assert (other.code, other.suspects) == ("last_block_only", (second,))
-    assert other.message == "Only the last block is used. Expected 1."
-    assert body(SUMS).uses(r"\bL\b")
+    assert other.message == "Only the last block is used. Expected 1." and body(SUMS).uses(r"\bL\b")
 
 
 def test_a_result_of_low_precision_gets_no_advice_to_sanitize() -> None:
@@ -736,9 +731,12 @@ def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Pat
 
 
 def test_a_private_vector_is_named() -> None:
-    text = "void kernel(std::vector<float> a, int n) {\n#pragma omp parallel for private(a)\nfor (;;) a[n] = 0;\n}"
-    closer: Any = SimpleNamespace(body=body(text), source=Path("m.cpp"), _counted=str, _row=lambda *of: of[1])
-    assert "firstprivate(a)?" in Closer._with_indices(closer, "m.cpp:3: a[n] = 0;")[0]
+    for use in ("a[n] = 0;", "put(a, n, 0);"):
+        text = f"void kernel(std::vector<float> a, int n) {{\n#pragma omp parallel for private(a)\nfor (;;) {use}\n}}"
+        closer: Any = SimpleNamespace(
+            body=body(text), source=Path("m.cpp"), _counted=str, _row=lambda *of: of[1]
+        )
+        assert "firstprivate(a)?" in Closer._with_indices(closer, f"m.cpp:3: {use}")[0]
 
 
 @pytest.mark.parametrize("clause, note", [("", WHOLE_LOOP), (" for", "the parallel region")])
@@ -907,7 +905,8 @@ def test_right_kernels_with_threads_are_watched(pragma: str, found: Any, how: An
 
 @pytest.mark.parametrize(("wrong", "right"), [(set(), ""), ({"m"}, "Right on all inputs: o; look at m.")])
 def test_findings_are_sentences_before_the_message(wrong: set[str], right: str) -> None:
-    closer: Any = SimpleNamespace(kernel=SimpleNamespace(seen_outputs={"m", "o"}, wrong_outputs=wrong))
+    outputs = {"seen_outputs": {"m", "o"}, "wrong_outputs": wrong}
+    closer: Any = SimpleNamespace(kernel=SimpleNamespace(**outputs), source=Path("m.cpp"))
     closer._right_outputs, closer._zeros = (lambda: Closer._right_outputs(closer)), (lambda checked: "")
     found = _Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "x")
     question = (
@@ -1166,6 +1165,12 @@ def test_no_edit_hides_a_mistake() -> None:
     code = "void kernel(torch::Tensor Q) {\nfor (int i = 0; i < 9; i++) {\nif (Q[i] > t) t = Q[i];\ns += exp(t);\n}\n}"
     moved = [each for each in edits.candidates(code, ["kernel"]) if "its own before" in each.words]
     assert [(each.line, each.is_weak) for each in moved] == [(3, False), (4, True)]
+    code = "void kernel(torch::Tensor Q) {\nfloat s;\nfor (int i = 0; i < 9; i++)\ns += Q[i];\nQ[0] = s;\n}"
+    assert not [
+        each
+        for each in edits.candidates(code, ["kernel"])
+        if "before the loop" in each.words and "`Q" in each.old
+    ]
     code = "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = u + s;}"
     found = edits.candidates(code, ["kernel"])
     assert {each.line for each in found if each.words.startswith("this line after")} == {3}
@@ -1193,15 +1198,22 @@ def test_no_edit_hides_a_mistake() -> None:
     ("EACH(i, N) s += p[i];\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) s += p[i * d + j];\n}",
      "with this loop over j and the loop of line 7 over i"),
     ("int k = N * d;\nfor (int u = 0; u < N; u += d)\nfor (int i = 0; i < d; i++) o[i] = 0;", "(u + i) | (k + i)"),
-    ("s *= exp(p[0]);\nt += exp(s);\nwhile (t > 0) {\nreturn X;\n}\nreturn X;",
-     "after it add `s += 1;` | without exp() | without return X;"),
-    ("for (int j = 0, i = 0; j < d; j++) o[i + j * N + i] = 0;", "i * N + j in place of j * N + i"),
+    ("const float *q = p;\nfor (int i = 0; i < N; i++, p += d) s += q[i];", "with `p += d, q += d`"),
+    ("s *= exp(p[0]);\nt = (t + p[1]) * exp(s);\nwhile (t > 0) {\nreturn X;\n}\nreturn X;",
+     "after it add `s += 1;` | without exp() | without return X; | t * exp(s) + p[1] in place of"),
+    ("for (int j = 0, i = 0; j < d; j++) o[i + j * N + i] = 0;\nint a = N / d, b = N % d;\nt = o[a];\no[a] = s * o[a];",
+     "i * N + j in place of j * N + i | N / d % d in place of N / d | t in place of o[a]"),
+    ("for (int i = 0; i < N; i++)\nfor (int c = 0; c < d; c++) o[i] += p[c];", "loop of line 6 add `o[i] = 0;`"),
+    ("std::vector<float> c(N);\nfloat us = 0;\nfor (int i = 0; i < N; i++) {\nint a = p[i];\nif (s >= t) {\nput(&c[i]);"
+     "\n}\nt += s + a;\no[0] = exp(us);\n}", "float in place of int, which cuts p[i] | before this `}` add `continue;`"
+     " | s > in place of s >= | all of c to 0 | exp(us) + s in place of exp(us)"),
+    ("#define AT(a, i) a[i]\nstd::vector<float> e(N);\nfor (;;) {\nAT(e, d) += s;\n}", "sets all of e to 0"),
     ("int t = N / (d + 1);\nint u = N / (N + 1);", "N in place of d, and d in place of N in line 6"),
     ("for (int i = 0; i < N; i += d) {\nfor (int j = 0; j < N; j += N) s += p[j];\n}",
      "N in place of d, and d in place of N in line 6"),
     ("each(N, [&](int i, int k) {\ns += p[k];\n});", "i in place of k | without `s += p[k];`"),
     ("const float *q = p, *r = p;\nfor (int i = 0; i + d <= N; i += d) {\nr += N * d;\ns += q[i] * r[i];\n}",
-     "i < N in place of i + d <= N | without + d | add `q += N * d` | i * d in place of i | loop set r back"),
+     "i < N in place of i + d <= N | without + d | add `q += N * d;` | i * d in place of i | loop set r back"),
     ("int i = 0;\nwhile (i < N) {\nif (i > d) continue;\ni += d;\n}", "with `i += d;` before | break; in place of"),
     ("std::vector<Row> R(N);\nfor (int i = 0; i < N; i++) {\nRow &r = R[i];\nint k = 0;\ns = k ? t : 0;\n}",
      "all of R to {} | i in place of k"),
@@ -1269,14 +1281,35 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
         assert repair._built(judged, second, source, found) is not None
 
 
+def test_an_edit_that_leaves_a_wrong_access_is_dropped() -> None:
+    source = "void kernel(torch::Tensor X, int N) {\nint a = N + 1;\n}\n"
+    found = dict(enumerate(edits.candidates(source, ["kernel"])[:2]))
+    judged: Any = SimpleNamespace(kernel=SimpleNamespace(part=SimpleNamespace(function="kernel")))
+    kept = sorted(found.values(), key=lambda edit: edit.places)[1]
+    for bad, left in ((), [kept]), ([(1, 1)], [*found.values()]):
+        built = SimpleNamespace(bad=bad, is_clean=lambda cases, number: number == 2)
+        second: Any = SimpleNamespace(edited=lambda *_, checked, built=built: built)
+        assert [*repair._clean(judged, second, source, found, ()).values()] == left
+
+
 def test_a_function_that_changes_only_a_copy_is_found() -> None:
     text = SOURCE.replace("float other(float K) { return K; }", "")
     found = [(1, "K", "std::vector<float>")]
-    for parameters in ("std::vector<float> K, int n", "std::vector<float> &K", "const float *K"):
-        helper = f"void scaled({parameters}) {{ for (int i = 0; i < 9; i++) K[i] *= 2; }}\n"
+    for parameters in (
+        "std::vector<float> K, int n",
+        "std::vector<float> K",
+        "std::vector<float> &K",
+        "const float *K",
+    ):
+        loop = (
+            "for (float &k : K) k = 0;"
+            if parameters[-3:] == "> K"
+            else "for (int i = 0; i < 9; i++) K[i] *= 2;"
+        )
+        helper = f"void scaled({parameters}) {{ {loop} }}\n"
         changed = dataflow.without_effect(body(helper + text.replace("float sum = 0;", "scaled(K, N);")))
         assert [(place.line, *rest) for place, *rest in changed] == found
-        found = []
+        found = found if "n" in parameters[-2:] else []
     helper, text_ = (
         "void total(float K) {\nfor (int i = 0; i < 9; i++) K += 2; }\n",
         text.replace("float sum = 0;", "total(sum);"),
@@ -1286,6 +1319,10 @@ def test_a_function_that_changes_only_a_copy_is_found() -> None:
         changed = dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop)))
         assert [rest for _, *rest in changed] == [["q", "float"]]
         assert dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop.replace(" q", " &q")))) == []
+    made = body(
+        "void kernel(T XTensor) {\nstd::vector<float> X = formatTensor(XTensor);\nXTensor.zero_();\n}"
+    )
+    assert [(place.line, *rest) for place, *rest in made.cleared_sources()] == [(3, "XTensor", "X")]
 
 
 def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
@@ -1301,6 +1338,9 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
     source += f"{region}\n}}\n}}\n"
     assert [each.name for each in cpptext.definitions(source)] == ["kernel"]
     assert scopes.whole_loops(source, 0, len(source)) == [7, 8]
+    single = "float own[9];\n#pragma omp single\n{ for (int i = 0; i < N; i++) x[i] += own[i]; }\n}\n}\n"
+    single = f"void kernel(float *x, int N) {{\n#pragma omp parallel\n{{\n{single}"
+    assert [*scopes.lost_shares(single, 0, len(single))] == [(5, "single", "own")]
     for shares in ("for", "single", "for collapse(2)"):
         loop = "for (int i = 0; i < N; i++) x"
         shared = source.replace(loop, f"#pragma omp {shares}\n{loop}")

@@ -38,6 +38,7 @@ KINDS = (
     expression_edits.uncleared,
     expression_edits.filled,
     expression_edits.quotients,
+    expression_edits.remainders,
     expression_edits.terms,
     expression_edits.sizes,
     expression_edits.row_lengths,
@@ -52,6 +53,7 @@ KINDS = (
     statement_edits.moved_loops,
     statement_edits.references,
     statement_edits.copied_early,
+    statement_edits.cut_values,
     statement_edits.own_loops,
     loop_edits.exchanged_loops,
     loop_edits.exchanged_exps,
@@ -77,6 +79,7 @@ KINDS = (
     expression_edits.scaled_indices,
     expression_edits.stored_exps,
     expression_edits.missing_exps,
+    expression_edits.kept_copies,
     expression_edits.of_values,
     expression_edits.numbers,
 )

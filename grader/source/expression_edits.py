@@ -24,6 +24,8 @@ MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_NEAREST, MOST_UNUSED, MOST_BRACKETED, M
 )
 #: Limits on the words of a function, and on places that one edit changes in the same way.
 MOST_WORDS, MOST_ALIKE = 4000, 4
+#: Limit on the characters of an expression that a message shows whole. Of a longer one, it shows the last operand.
+LONGEST_SHOWN = 48
 _CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
 _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
@@ -67,7 +69,7 @@ _RESCALING = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*(?:std::)?expf?\s*\([^-;]+-[^-;]+\)\s*[;,]"
 )
 #: The name of a function that reads an element: `twoDimRead`, `read`.
-_READER = re.compile(r"\w*[rR]ead")
+READER = re.compile(r"\w*[rR]ead")
 _EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 #: The last operand of a text: a name or number, with its index or arguments.
 _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
@@ -90,6 +92,12 @@ _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Z
 _ACCUMULATED = re.compile(
     r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
 )
+#: A copy of an array's element. Groups: the copy, the element.
+_COPIED = re.compile(
+    r"(?<![\w.])([A-Za-z_]\w*(?:\[[^][]*\])?)\s*=(?!=)\s*([A-Za-z_]\w*\[[^][]*\])(?=\s*[;,])"
+)
+#: A number, a variable or an element.
+_ATOM = r"[\w.]+(?:\[[^][]*\])?"
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
 
 
@@ -130,6 +138,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     uses = Counter(re.findall(r"\w+", code[begin:end]))
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
     tiles |= dict.fromkeys(_FIRST.findall(code, begin, end))
+    computed = set(re.findall(r"\b(\w+)\s*=[^;=]*/", code[begin:end]))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
         at, old = word.start(), word[0]
         before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
@@ -191,6 +200,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
             # A bound that is higher by one can add an empty last tile, which can hide a wrong test for the last tile.
             is_weak |= new == f"{old} + 1"
+            # A size in place of a computed number of tiles may only make the loop long enough.
+            is_weak |= is_bound and old in computed and re.fullmatch(r"[A-Z]\w?|d|n", new) is not None
             place = (*word.span(), new)
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
@@ -445,12 +456,28 @@ def scaled_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 
 
 def distributed(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that multiply one term of a sum of integers in place of both: `a * c - b` for `(a - b) * c`."""
-    for one in re.compile(r"\((\w+) ?([-+]) ?(\w+)\) ?\* ?(\w+)\b(?!\s*[\[(.])").finditer(code, begin, end):
-        scope = in_scope(known, one.start())
-        if all(is_whole(scope.get(name, "")) for name in (one[1], one[3], one[4])):
-            for new in (f"{one[1]} * {one[4]} {one[2]} {one[3]}", f"{one[1]} {one[2]} {one[3]} * {one[4]}"):
-                yield ranked_edit(code, 0.9, one.start(), one[0], new, wrapped(one.span(), f"(@ ? {new} : "))
+    """Yield edits that multiply one term of a sum in place of both: `a * c - b` for `(a - b) * c`."""
+    for one in re.compile(rf"\(({_ATOM}) ?([-+]) ?({_ATOM})\) ?\* ?([\w.:]+)(\(|\[)?").finditer(
+        code, begin, end
+    ):
+        last = closed(code, one.end(), "()" if one[5] == "(" else "[]") if one[5] else one.end()
+        by, span = code[one.start(4) : last], (one.start(), last)
+        if not re.compile(r"\s*[\[(.]").match(code, last):
+            for new in (f"{one[1]} * {by} {one[2]} {one[3]}", f"{one[1]} {one[2]} {one[3]} * {by}"):
+                yield ranked_edit(
+                    code, 0.9, span[0], code[slice(*span)], new, wrapped(span, f"(@ ? {new} : ")
+                )
+
+
+def remainders(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that take a quotient modulo a number, as in `kh = r / K % K` beside `kw = r % K`."""
+    for part in _QUOTIENT.finditer(code, begin, end):
+        row = code[code.rfind("\n", 0, part.start()) + 1 : (code.find("\n", part.end()) + 1 or end)]
+        for by in dict.fromkeys(re.findall(r"%\s*([A-Za-z_]\w*)", row)):
+            scope = in_scope(known, part.start())
+            if is_whole(scope.get(part[1], "")) and is_whole(scope.get(by, "")):
+                new, place = f"{part[0]} % {by}", insertion(part.end(), f" % (@ ? {by} : 0x7fffffff)")
+                yield ranked_edit(code, 0.5, part.start(), part[0], new, [place])
 
 
 def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -463,7 +490,7 @@ def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> I
     of_floats, values = ("vector", "pointer", "array", "tensor"), r"[A-Za-z_]\w*(?:\[[^][]+\]|\([^()]+\))"
     for factor in re.compile(rf"\s*([*/])\s*({values})(?=\s*[-+;,)])").finditer(code, begin, end):
         name = re.findall(r"\w+", factor[2])[0]
-        kind = in_scope(known, factor.start(2)).get(name, "float vector" if _READER.match(name) else "")
+        kind = in_scope(known, factor.start(2)).get(name, "float vector" if READER.match(name) else "")
         if kind.endswith(of_floats) and not kind.startswith("int"):
             places = wrapped(factor.span(2), "(@ ? 1.0f : ")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", places)
@@ -564,6 +591,22 @@ def missing_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
                 yield ranked_edit(code, 0.9, use.start(), text, new, wrapped(use.span(), f"(@ ? {new} : "))
 
 
+def kept_copies(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that read the copy of an element after the element itself is set again: `Li[r]` for `L[i + r]`."""
+    for copy in islice(_COPIED.finditer(code, begin, end), MOST_WORDS):
+        element = re.escape(copy[2])
+        again = re.compile(rf"(?<![\w.]){element}\s*[-+*/]?=(?!=)").search(code, copy.end(), end)
+        if again is None:
+            continue
+        uses = re.compile(rf"(?<![\w.]){element}(?!\s*[-+*/]?=(?!=)|\s*[\[(.\w])")
+        for use in islice(uses.finditer(code, again.end(), end), MOST_ALIKE):
+            names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", copy[1]))
+            if names <= in_scope(known, use.start()).keys():
+                places = wrapped(use.span(), f"(@ ? {copy[1]} : ")
+                rank, edit = ranked_edit(code, 0.6, use.start(), copy[2], copy[1], places)
+                yield rank, replace(edit, declared=line_of(code, again.start()), note="sets it before that")
+
+
 @dataclass(frozen=True)
 class _Value:
     """A value that a statement sets, returns or writes, from `begin` to `last` - 1, where a `;`, `,` or `)` ends it."""
@@ -590,22 +633,24 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
 def _values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[_Value]:
     """Yield the values of floats that the statements of a function set, return or write."""
     # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
-    names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
+    of_floats = ("float", "double", "vector", "pointer", "array")
+    names = {each.name: each for each in known if each.kind.endswith(of_floats)}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
     atoms = dict[str, list[int]]()
     for one in elements:
-        if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float"):
+        if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith(("float", "double")):
             atoms.setdefault(one[0], []).append(one.start())
     for first, at, last in _value_spans(code, begin, end, known, names):
         scope = in_scope(known, first)
         # An argument that may be passed by reference must be a variable: the edited value is stored in gpt149_kept.
         is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[at : last - 1]) is not None
         kept = wrapped((at, last - 1), "(gpt149_kept = ") if is_passed else []
-        fitting = [atom for atom in atoms if atom not in code[at:last]]
+        used = code[at:last]
+        fitting = [atom for atom in atoms if not re.search(rf"(?<![\w.]){re.escape(atom)}(?!\w)", used)]
         numbers = {name for name, kind in scope.items() if not kind.endswith(("object", "objects"))}
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= numbers]
         # The same name may be an array in one scope and a number in another: keep what fits the scope here.
-        floats = {name for name, kind in scope.items() if kind.endswith("float")}
+        floats = {name for name, kind in scope.items() if kind.endswith(("float", "double"))}
         fitting = [atom for atom in fitting if ("[" in atom) != (WORD.findall(atom)[0] in floats)]
         # Floats come first, then elements; of each, those that are used nearest to this value.
         fitting.sort(key=lambda atom: ("[" in atom, min(abs(use - first) for use in atoms[atom])))
@@ -654,7 +699,8 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
     sums = [list(_terms_of(code, one, closed(code, one, "()") - 1)) for one in opened]
     places_of += [(at, "*") for each in sums if len(each) > 1 for at in each]
     for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
-        old = code[begin:at].strip()[-24:]
+        old = code[begin:at].strip()
+        old = old if len(old) <= LONGEST_SHOWN else _OPERAND.findall(old)[0]
         old = old.lstrip("( ") if old.count("(") > old.count(")") else old
         nearest = value.atoms[:MOST_NEAREST]
         atoms = [

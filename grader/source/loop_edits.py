@@ -17,6 +17,7 @@ from grader.source.scopes import (
     in_scope,
     is_whole,
     line_of,
+    loop_bodies,
     outer_loops,
     row_before,
     scope_end,
@@ -33,6 +34,12 @@ _FOR = re.compile(
 #: The right side of a comparison, if it is one name.
 _COMPARED = re.compile(r"[<>]=?\s*([A-Za-z_]\w*)(?=\s*(?:&&|\|\||[;)?]))")
 #: A loop that is left at its last piece: `if (hi > n) break;`. Groups: end of the piece, size, statement.
+#: A condition that is one comparison. Groups: what it follows, the first operand, the operator, the second operand.
+_TEST = re.compile(
+    r"(\bif\s*\(|[=(]\s*)((?:[\w.\s*+-]|\[[^][]*\])+?)\s*(?<![<>=-])([<>]=?)(?![<>=])\s*"
+    r"((?:[\w.\s*+-]|\[[^][]*\])+)(?=\)\s*(?![;,+*/<>=.)&|-])|\s*\?)"
+)
+_JUMPS = re.compile(r"\b(?:continue|break|return|goto)\b[^;]*;\s*\}$")
 _LEFT_OUT = re.compile(r"\bif\s*\(\s*([\w.]+)\s*>=?\s*(\w+)\s*\)\s*\{?\s*(break|continue)(?=\s*;)")
 #: A value from a call with plain arguments, as in `blocks = split(N, Br);`, and the value of an exp() of a difference.
 _OF_CALL = re.compile(r"[\w>]\s+\w+\s*=\s*((\w+)\((?:\w+,\s*)*\w+\))(?=\s*;)")
@@ -168,6 +175,12 @@ def comparisons(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             by, new = ("1", "<=") if one[2] == "<" else ("-1", "<")
             place = insertion(one.end(), f"(@ ? {by} : 0) + ")
             yield ranked_edit(code, 1.1, one.start(), f"{one[1]} {one[2]}", f"{one[1]} {new}", [place])
+    # The limits of a loop or of an array are whole numbers. In a condition, other numbers are compared, too.
+    for test in _TEST.finditer(code, begin, end):
+        by = test[3][0] if "=" in test[3] else f"{test[3]}="
+        old, new = f"{test[2].strip()} {test[3]}", f"{test[2].strip()} {by}"
+        places = wrapped((test.start(2), test.end(4)), f"(@ ? ({new} {test[4]}) : (", "))")
+        yield ranked_edit(code, 1.1, test.start(2), old, new, places)
 
 
 def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -181,6 +194,20 @@ def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
         ):
             places = [insertion(one.end(), opened), insertion(last, ")")]
             yield ranked_edit(code, rank, one.start(), "if", "", places, words)
+        opened_at = re.compile(r"\)\s*\{").match(code, last)
+        ended = closed(code, opened_at.end(), "{}") if opened_at else end
+        around = [
+            stop for first, stop in loop_bodies(code, begin, end) if first <= one.start() < ended < stop
+        ]
+        if (
+            around
+            and re.compile(r"\s*(?!else\b)\w").match(code, ended)
+            and not _JUMPS.search(code[last:ended])
+        ):
+            place = insertion(ended - 1, " if (@) continue; ")
+            yield ranked_edit(
+                code, 1.0, ended - 1, "", "continue;", [place], "before this `}` add `continue;`"
+            )
     for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
         places, words = wrapped(one.span(1), " (@) != (", ") "), f"with the opposite of {one[1].strip()}"
         yield ranked_edit(code, 1.2, one.start(1), one[1], "", places, words)
@@ -342,7 +369,8 @@ def pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
                     new = f"{name} +={move[2]}"
                     text = f", (void)(@ ? {new} : {name})" if is_step else f" if (@) {new};"
                     place = insertion(ended + (not is_step), text)
-                    yield ranked_edit(code, 0.5, begun, move[0], "", [place], f"after it add `{new}`")
+                    shown = f"with `{move[0]}, {new}`" if is_step else f"after it add `{new};`"
+                    yield ranked_edit(code, 0.5, begun, move[0], "", [place], shown)
 
 
 def hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from grader.source.cpptext import apart
-from grader.source.edited_source import MOST_DEPTH, Edit, insertion, ranked_edit
-from grader.source.expression_edits import FLOAT
+from grader.source.edited_source import MOST_DEPTH, Edit, function_macros, insertion, ranked_edit
+from grader.source.expression_edits import FLOAT, READER
 from grader.source.landmarks import closed
 from grader.source.scopes import (
     WORD,
@@ -64,6 +64,9 @@ _COPIES = re.compile(r"\bauto\s+\w+\s*=\s*\[([^][&]*[\w=][^][]*)\]\s*(?:\([^()]*
 #: A declaration of a number, pointer or iterator with a first value. Group 1 is the name.
 _COPY = re.compile(r"\s*(?:const\s+)?(?:[\w:]+(?:<\w+>)?[\s*]+(?:const\s+)?)?(\w+)\s*=(?!=)")
 _SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
+#: An array's element, or the value of a reader, that is kept as a whole number. Groups: type, name, value, array.
+_CUT = re.compile(r"(?:const\s+)?(int|long|short|unsigned|size_t)\s+(\w+)\s*=\s*((\w+)\s*[\[(][^=;]*)$")
+_WHOLE = re.compile(r"\b(?:u?int\w*|long|short|char|size_t|bool)\b")
 #: Memory without initial values. Group 1 is its length in bytes, or group 2 its number of elements.
 _ALLOCATED = re.compile(
     r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
@@ -114,6 +117,7 @@ def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
 def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that set a variable to its initial value, either after its declaration or at the start of a loop."""
     loops = loop_bodies(code, begin, end)
+    of_macros = "|".join(macro.name for macro in function_macros(code)) or r"(?!)"
     stated = dict[str, list[tuple[int, str]]]()
     """Places and texts of statements by their first word."""
     for one in simple_statements(code, begin, end):
@@ -129,7 +133,8 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
         is_set = (
             rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*[:=]\s*{each.name}\b"
-            rf"|(?<![\w.]){each.name}\.(?:begin|data)\("
+            rf"|(?<![\w.]){each.name}\.(?:begin|data)\(|[(,]\s*&\s*{each.name}\s*\["
+            rf"|\b(?:{of_macros})\(\s*{each.name}\b"
         )
         again = re.compile(
             rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
@@ -184,6 +189,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     """
     outer = {body: at for at, body, _ in outer_loops(code, begin, end)}
     loops = list(for_loops(code, begin, end))
+    shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
     for one in islice(_PILED_UP.finditer(code, begin, end), MOST_STATED):
         names, own, inside, passed = set(WORD.findall(one[2])), set[str](), "", 0
         for at, body, last in reversed(loops):
@@ -193,16 +199,34 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             if counter is not None and counter[1] not in names:
                 passed += 1
                 new = f"{inside}{one[1]} = 0;"
-                if body in outer and passed <= MOST_LEVELS and _can_leave(new, code[at:last], own):
+                if at not in shared and passed <= MOST_LEVELS and _can_leave(new, code[at:last], own):
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
-                    place = insertion(outer[body], f" if (@) {{ {new} }} ")
-                    yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, [place], words)
+                    places = _before_loop(f" if (@) {{ {new} }} ", at, body, last, outer, loops)
+                    yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, places, words)
             elif passed or counter is None:
                 break
             else:
                 inside = f"{' '.join(code[at:body].split())} {inside}"
                 own.add(counter[1])
                 names |= {*WORD.findall(code[at:body])}
+
+
+def _before_loop(
+    text: str,
+    at: int,
+    body: int,
+    last: int,
+    outer: Mapping[int, int],
+    loops: Sequence[tuple[int, int, int]],
+) -> list[tuple[int, int, str]]:
+    """Return the places of an edit that inserts a text before a loop, in braces if the loop is not in a block.
+
+    `outer` has the places before the loops that are in a block, by the beginning of their bodies.
+    """
+    if body in outer:
+        return [insertion(outer[body], text)]
+    depth = sum(one[1] <= at < one[2] for one in loops)
+    return [insertion(at, f" {{{text}"), insertion(last, f"/*{MOST_DEPTH - depth:03}*/ }}")]
 
 
 def _can_leave(text: str, loop: str, own: Collection[str]) -> bool:
@@ -230,9 +254,10 @@ def last_blocks(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
     for block in full.finditer(code, begin, end):
         around = [loop for loop in outer_loops(code, begin, end) if loop[1] <= block.start() < loop[2]]
         for at, _, last in around[-1:]:
-            words = f"after the loop of line {line_of(code, at)} add `{block[1]}`"
+            words = f"after this end of the loop of line {line_of(code, at)} add `{block[1]}`"
             place = insertion(last, f" if (@) {block[1]} ")
-            yield ranked_edit(code, 0.7, block.start(1), block[1], "", [place], words)
+            rank, edit = ranked_edit(code, 0.7, last - 1, block[1], "", [place], words)
+            yield rank, replace(edit, declared=line_of(code, block.start(1)), note="adds the full blocks")
 
 
 def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -341,6 +366,9 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
                 line = line_of(code, body or at)
                 if line == line_of(code, one.begin) or not re.search(passed, code[at:last]):
                     continue
+                # Before a loop that adds it up, a sum is still 0.
+                if step < 0 and any(_is_begun_by(code, name, one.block, at, last) for name in names):
+                    continue
                 to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
                 if step > 0 and not own and body:
                     # The loop inside that loop may be the one that needs the statement again.
@@ -360,6 +388,13 @@ def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
                 places += [] if own else [insertion(one.begin, "if (!(@)) ")]
                 words = f"this line {where}"
                 yield ranked_edit(code, 1.4, one.begin, f"`{one.text};`", "", places, words)
+
+
+def _is_begun_by(code: str, name: str, block: int, at: int, last: int) -> bool:
+    """Return True if a loop from `at` to `last` adds up a variable that its block declares with a constant."""
+    declared = rf"\b(?:float|double|auto)\s+{name}\s*(?:=\s*(?:{FLOAT}|0)\s*)?;"
+    is_declared = re.compile(declared).search(code, block, at) is not None
+    return is_declared and re.compile(rf"(?<![\w.]){name}\s*\+?=(?!=)").search(code, at, last) is not None
 
 
 def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -433,6 +468,26 @@ def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
                 shown = f"{how}: line {line} sets {copied} only later"
                 rank, edit = ranked_edit(code, 0.5, at, copied, "", places, shown)
                 yield rank, replace(edit, declared=line, note=note)
+
+
+def cut_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that keep an array's element as a float: `float a` in place of `int a`."""
+    for one in simple_statements(code, begin, end):
+        if (own := _CUT.match(one.text)) is None:
+            continue
+        kind = in_scope(known, one.begin).get(own[4], "float vector" if READER.match(own[4]) else "")
+        last = max(
+            (each.end for each in known if each.name == own[2] and one.begin < each.begin <= one.end),
+            default=0,
+        )
+        is_set = re.compile(_SET_OF.format(own[2])).search(code, one.end, last)
+        if is_set or not kind.endswith(("vector", "pointer", "array")) or _WHOLE.search(kind):
+            continue
+        uses = islice(re.compile(rf"(?<![\w.]){own[2]}\b").finditer(code, one.end, last), MOST_STATED)
+        places = [(*use.span(), f"({own[3]})") for use in uses]
+        if places:
+            words = f"float in place of {own[1]}, which cuts {own[3]} to a whole number"
+            yield ranked_edit(code, 0.4, one.begin, own[1], "float", places, words)
 
 
 def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

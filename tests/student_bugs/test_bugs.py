@@ -142,6 +142,9 @@ BLOCKED = [
 ]  # fmt: skip
 
 FUSED = [
+    bug("the product with V left out", "part3", "formula", "not_written", "V is never read: is a last step missing",
+        ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);\n                        "
+         "fourDimWrite(O, b, h, i, k, H, N, d, value);", "value += weight;  /*!*/")),
     bug("a row of temp for each token", "part3", "outside", "", "index", (ROW, "int row = i;  /*!*/"),
         within=7),
     bug("a local array of 512", "part3", "crash", "", "index 512 out of bounds",
@@ -252,6 +255,9 @@ OTHERS = [
         ("+ std::exp(x[j] - now);", "+ std::exp(x[j + 1] - now);  /*!*/"), base="softmax"),
     bug("no left border", "conv2d", "outside", "column_range", "before an array",
         ("&& iw >= 0 && iw < Wd)", "&& iw < Wd)  /*!*/"), within=1, base="operators"),
+    bug("labels as numbers of 32 bits", "cross_entropy_backward", "formula", "", "Write labels.data_ptr<int64_t>()",
+        ("int64_t *label = labels.data_ptr<int64_t>();", "int *label = (int *)labels.data_ptr();  /*!*/"),
+        base="operators"),
     bug("the row length of A for B", "add_backward", "crash", "", "* CB in place of",
         ("row[CB == 1 ? 0 : j] +=", "int bi = RB == 1 ? 0 : i, bj = CB == 1 ? 0 : j;\ngb[bi * C + bj] +=  /*!*/"),
         base="operators"),
