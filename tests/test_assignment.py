@@ -349,8 +349,7 @@ MISTAKES = [
 def test_mistakes_are_reported_with_file_and_line(old: str, new: str, says: str, tmp_path: Path) -> None:
     path = write(tmp_path, edited(old, new), "assignment.yaml")
     message = refusal(path)
-    assert says in message
-    assert 1 <= place(message, path) <= len(path.read_text().splitlines()) + 1
+    assert says in message and 1 <= place(message, path) <= len(path.read_text().splitlines()) + 1
 
 
 def test_a_mistake_in_a_file_or_its_base_is_reported_at_its_line(tmp_path: Path) -> None:

@@ -75,8 +75,7 @@ def test_functions_of_each_signature_can_be_called(signatures: StudentObject) ->
     grid = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     assert call(signatures, "same", grid) == ([2, 3], [0, 1, 2, 3, 4, 5])
     assert call(signatures, "transposed", grid) == ([3, 2], [0, 3, 1, 4, 2, 5])
-    assert call(signatures, "same", torch.zeros(0, 3)) == ([0, 3], [])
-    assert call(signatures, "nothing") == 4
+    assert call(signatures, "same", torch.zeros(0, 3)) == ([0, 3], []) and call(signatures, "nothing") == 4
     assert call(signatures, "mixed", 1, 2, 0.5, 0.25, True) == 1003.75
     assert call(signatures, "size_of", grid.flatten()) == 6
     assert call(signatures, "squares", grid.flatten()) == ([6], [0, 1, 4, 9, 16, 25])
@@ -216,8 +215,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, cache: Path
     assert made.ok and made.linkage == "dynamic", made.diagnostics
     for box in (choose(), choose("D", trust=True)):
         with NativeHost(box, cache) as host:
-            assert value(host, made.program) == [1.0, 2.0]
-            assert "no files" not in host.applied
+            assert value(host, made.program) == [1.0, 2.0] and "no files" not in host.applied
     # A trial program that fails (OpenMP libraries may need shared memory) is not the student's fault.
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()

@@ -91,8 +91,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
     monkeypatch.setattr(PipeSession, "call", send)
     assert tuple(one.verdict for one in judged(tmp_path, zygote, part1=part1, part2=part2).parts) == verdicts
     public, hidden = ([runner for runner, is_hidden in calls if is_hidden is kind] for kind in (False, True))
-    assert max(public) < min(hidden)
-    assert calls == sorted(calls, key=lambda call: call[1])
+    assert max(public) < min(hidden) and calls == sorted(calls, key=lambda call: call[1])
 
 
 def test_events_and_cases_keep_their_order_in_each_part(tmp_path: Path, zygote: Zygote) -> None:

@@ -245,8 +245,7 @@ def test_a_diagnosis_names_cause_place_and_first_wrong_element_and_a_differing_2
     found = explain(x, RAGGED, actual)
     assert (found.first_index, found.wrong_count, found.total_count) == ((1, 2, 30, 4), 1, actual.numel())
     assert found.expected is not None and found.actual == pytest.approx(found.expected + 0.5, abs=1e-4)
-    assert "b=1, h=2, i=30, j=4" in found.message
-    assert explain(x, RAGGED, right(x) / 0).code == "not_finite"
+    assert "b=1, h=2, i=30, j=4" in found.message and explain(x, RAGGED, right(x) / 0).code == "not_finite"
     assert explain({**x, "Q": x["Q"] * 20}, RAGGED, torch.full_like(x["V"], torch.nan)).code == "overflow"
     first, second = right(x), right(x)
     first[0, 0, 5] += 1

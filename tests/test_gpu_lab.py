@@ -297,8 +297,7 @@ def test_profile_counts_launches() -> None:
     text = study.table().text()
     assert "no nvcc" in text and "not measured" in text and text.count("vectorized_elementwise_kernel") == 8
     rates = {row[0]: row[2] for row in study.table().rows if row[2] is not None}
-    assert rates["Triton"] == pytest.approx(2 * 4 * 8192**2 / 0.6e-3 / 1e12)
-    assert study.figures()
+    assert rates["Triton"] == pytest.approx(2 * 4 * 8192**2 / 0.6e-3 / 1e12) and study.figures()
 
 
 def test_memory_grows_with_the_square_and_with_n() -> None:
@@ -307,8 +306,7 @@ def test_memory_grows_with_the_square_and_with_n() -> None:
     for name, power in (("naive", 2), ("flash", 1)):
         assert memory.growth(study.of(name)) == pytest.approx(power)
     assert study.table().rows[-1][1] is None and study.table().rows[-1][3] is None
-    assert "naive N^2.00, flash N^1.00" in study.table().caption
-    assert study.figures()
+    assert "naive N^2.00, flash N^1.00" in study.table().caption and study.figures()
 
 
 def test_the_ladder_lists_measured_rows_and_the_gpus_limit() -> None:
@@ -321,8 +319,7 @@ def test_the_ladder_lists_measured_rows_and_the_gpus_limit() -> None:
     assert study.limit[0] == "arithmetic"
     names = [row[0] for row in study.table().rows]
     assert {*measured} < {*names} and names.index("by hand") < names.index("yours")
-    assert names[-1] == "the GPU's limit: arithmetic"
-    assert study.figures()
+    assert names[-1] == "the GPU's limit: arithmetic" and study.figures()
     assert ladder.limits_of("gelu", {"R": 8192, "C": 8192, "precision": 24}, 4e12, 7e14)["memory"] > 0.1
 
 

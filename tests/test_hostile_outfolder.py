@@ -73,8 +73,7 @@ def test_removal_follows_no_links_and_ignores_modes_and_names(tmp_path: Path) ->
     removal.empty(tmp_path, [str(mounted)])
     assert sys.platform != "linux" or "/proc" in removal.mount_points()
     left = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
-    assert left == ["way", "way/mounted", "way/mounted/inside"]
-    assert mounted.stat().st_mode & 0o777 == 0o555
+    assert left == ["way", "way/mounted", "way/mounted/inside"] and mounted.stat().st_mode & 0o777 == 0o555
 
 
 @pytest.mark.full

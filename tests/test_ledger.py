@@ -336,8 +336,7 @@ def test_judging_only_new_cases_gives_the_same_result_as_judging_all(master: str
 
     found = regrade.judge_rest(assignment, before, left, judged)
     whole = results_alone(assignment, source, assignment.select("all"))
-    assert called == ["many", "many"]
-    assert [part.verdict for part in whole.parts] == ["pass", "wrong"]
+    assert called == ["many", "many"] and [part.verdict for part in whole.parts] == ["pass", "wrong"]
     decided = attrgetter("verdict", "cases", "diagnosis", "flags")
     assert [decided(part) for part in found.parts] == [decided(part) for part in whole.parts]
 
@@ -363,8 +362,7 @@ def test_a_changed_rubric_starts_no_worker_and_only_a_new_case_is_called(acting:
     assert "3 are graded again (assignment changed: only the cases another): ada, bob, eve" in acting.grade()
     called = (acting.state / "called").read_text().splitlines()
     again = sorted(line.split()[0] for line in called if line.endswith("part1:another part3:another"))
-    assert again == ["ada", "bob", "eve"]
-    assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
+    assert again == ["ada", "bob", "eve"] and Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
 
 
 def test_a_result_is_written_as_json_itself_writes_it() -> None:

@@ -74,13 +74,11 @@ def test_heads_are_independent(distribution: str) -> None:
 
 def test_the_ramp_has_rank_2_and_index_tables_visit_every_index_once() -> None:
     x, expected = attention("ramp", 2, 2, 64, 32, seed=0)
-    assert torch.linalg.matrix_rank(exact_scores(x)[0, 0]) <= 2
-    assert torch.equal(x["Q"][0, 0], x["Q"][1, 1])
+    assert torch.linalg.matrix_rank(exact_scores(x)[0, 0]) <= 2 and torch.equal(x["Q"][0, 0], x["Q"][1, 1])
     assert np.allclose(x["V"].mean(2, keepdim=True).expand_as(x["V"]), expected.value, atol=1e-4)
     x = make_inputs("indices", TABLE, 1)
     offsets = dissect.flat_offsets(x["index"], TABLE)
-    assert sorted(offsets.tolist()) == list(range(120))
-    assert offsets.tolist() != sorted(offsets.tolist())
+    assert sorted(offsets.tolist()) == list(range(120)) and offsets.tolist() != sorted(offsets.tolist())
     assert sorted(x["tensor"].flatten().tolist()) == list(range(1, 121))
     assert not set(x["values"].tolist()) & set(x["tensor"].flatten().tolist())
     assert len(make_inputs("some_indices", TABLE, 1)["index"]) == 60
@@ -230,8 +228,7 @@ def test_random_inputs_are_those_of_version_1() -> None:
 def test_arrays_of_each_dtype_are_read_and_written() -> None:
     for code, name in DTYPE_NAMES.items():
         assert item_bytes(name) == getattr(torch, name).itemsize, code
-    assert item_bytes("type 99") is None
-    assert as_array(bytearray(8), "bfloat16", (4,)) is None
+    assert item_bytes("type 99") is None and as_array(bytearray(8), "bfloat16", (4,)) is None
     payload = bytearray(np.arange(5, dtype=np.int16).tobytes())
     read = as_array(payload, "int16", (2, 2), 2)
     assert read is not None and read.tolist() == [[1, 2], [3, 4]]

@@ -120,8 +120,7 @@ def test_memory_answers_like_pipes(spawn: Spawn, puts: list[bool], monkeypatch: 
         with spawn(freeze=freeze) as session:
             answers.append([plain(session.call(request, echo_inputs=True)) for request in requests])
     # Nothing is sent to a dead runner. Without shared memory, data goes through the pipe.
-    assert puts == [True] * (len(requests) - 1)
-    assert answers[0] == answers[1]
+    assert puts == [True] * (len(requests) - 1) and answers[0] == answers[1]
     assert answers[1][2].output is not None and answers[1][3].changed_inputs == (0,)
     assert answers[1][5].output[0] == [1.0, 5.0, 6.0] and answers[1][5].changed_inputs == (0,)
     assert [call.status for call in answers[1][6:]] == ["exception", "ok"] * 2 + ["crash"] * 2
@@ -133,8 +132,7 @@ def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool
         calls = [session.call(each, echo_inputs=True) for each in (asked("twice"), LARGE, asked("twice"))]
     with spawn(limits=Limits(file_bytes=1 << 20)) as session:
         calls.append(session.call(asked("twice")))
-    assert puts == [True, True]
-    assert [call.output.tolist()[:4] for call in calls] == [TWICE] * 4
+    assert puts == [True, True] and [call.output.tolist()[:4] for call in calls] == [TWICE] * 4
     assert all(call.output.flags.writeable for call in calls)
     assert calls[1].output[-1] == 2 << 19 and not calls[1].changed_inputs
 
@@ -299,8 +297,7 @@ def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: Patch)
         monkeypatch.setattr(procfs, "LONGEST_LINE", 100)
         excess = procfs.Excess()
         assert list(procfs.lines(str(listing), excess)) == ["one", "", "x" * 100, "last"]
-        assert excess.what == ""
-        assert list(procfs.lines(str(listing), excess, 3)) == ["one"]
+        assert excess.what == "" and list(procfs.lines(str(listing), excess, 3)) == ["one"]
         assert "maps" in excess.what
 
 
@@ -312,8 +309,7 @@ def test_only_the_first_of_very_many_threads_are_read(monkeypatch: Patch) -> Non
         for _ in range(10):
             pool.submit(ended.wait)
         excess = procfs.Excess()
-        assert len(procfs.threads(os.getpid(), excess)) == 5
-        assert excess.what == "more than 5 threads"
+        assert len(procfs.threads(os.getpid(), excess)) == 5 and excess.what == "more than 5 threads"
         assert seen_of(os.getpid()).unseen == "more than 5 threads"
         assert placement._thread_times_s(os.getpid()) == {}
 

@@ -60,11 +60,9 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
 def test_faults_and_missing_sources_cost_nothing(tmp_path: Path, monkeypatch: Patch, capfd: Capture) -> None:
     """A submission without a source, or a fault of the kit, does not count as an attempt in PrairieLearn."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
-    assert prairielearn.main(root) == 0
-    assert "no module.cpp" in results_of(root)["format_errors"][0]
+    assert prairielearn.main(root) == 0 and "no module.cpp" in results_of(root)["format_errors"][0]
     root = job(tmp_path / "b", {"module.cpp": "int x;"}, "id: [broken")
-    assert prairielearn.main(root) == 3
-    assert "not your code's fault" in results_of(root)["format_errors"][0]
+    assert prairielearn.main(root) == 3 and "not your code's fault" in results_of(root)["format_errors"][0]
     assert "gpt149.yaml" in capfd.readouterr().err and "gpt149.yaml" not in json.dumps(results_of(root))
     monkeypatch.setattr(container, "run", lambda *_: "stopped")
     assert prairielearn.main(root) == 3 and "stopped" not in json.dumps(results_of(root))

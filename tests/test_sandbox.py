@@ -136,8 +136,7 @@ def softmax(size: int) -> Request:
 
 
 def test_a_kernel_computes_and_is_profiled_as_it_would_be_outside(kennel: Kennel) -> None:
-    assert kennel.value("nothing", 41) == 42
-    assert kennel.value("uses_openmp", 3, threads=3) == 1000
+    assert kennel.value("nothing", 41) == 42 and kennel.value("uses_openmp", 3, threads=3) == 1000
     assert kennel.do("kills_itself").signal_name == "SIGABRT"
     # Every runner finds an empty folder, and may write to it.
     assert kennel.value("writes_a_note") == kennel.value("writes_a_note") == 1
@@ -188,8 +187,7 @@ def test_a_locked_kernel_is_refused_rights_and_files_and_leaves_none_in_open_fol
 def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
     """In tier D a kernel can start processes, so the zygote has to kill those that outlive the runner."""
     kennel = kennel_of("D")
-    assert kennel.value("forks") > 0
-    assert kennel.value("bomb", 15) == 15
+    assert kennel.value("forks") > 0 and kennel.value("bomb", 15) == 15
     pid = kennel.zygote._process.pid
     assert Path(f"/proc/{pid}/task/{pid}/children").read_text().split() == []
 
@@ -207,8 +205,7 @@ def test_threads_end_runners_at_the_same_time() -> None:
 def test_a_kernel_that_signals_its_parent_or_the_reference_is_found(library: Path) -> None:
     with Zygote() as zygote:
         kennel = Kennel(OPEN, zygote, library)
-        assert kennel.value("stops_its_parent") == 1
-        assert kennel.value("nothing", 1) == 2
+        assert kennel.value("stops_its_parent") == 1 and kennel.value("nothing", 1) == 2
         assert kennel.do("kills_its_parent").status == "crash" and zygote.sabotaged
         assert kennel.value("nothing", 1) == 2
     with Zygote() as zygote, zygote.spawn("torch", "", threads=1) as reference:

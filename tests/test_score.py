@@ -199,8 +199,7 @@ RULE = rubric.LateRule(
      (3 * DAY_S + 900, 3), (3 * DAY_S + 901, 4)],
 )  # fmt: skip
 def test_late_days_start_after_the_grace(late_s: float | None, days: int) -> None:
-    assert late_days(RULE, late_s) == days
-    assert late_days(None, late_s) == 0
+    assert late_days(RULE, late_s) == days and late_days(None, late_s) == 0
 
 
 @pytest.mark.parametrize(
@@ -222,11 +221,9 @@ def test_late_days_cost_a_share_or_points(change: dict[str, Any], days: int, pen
 def test_lateness_is_counted_across_time_zones() -> None:
     assignment = replace(PUBLIC, late=RULE)
     utc = datetime(2026, 11, 15, 8, 0, tzinfo=timezone.utc)
-    assert lateness_s(assignment, utc) == 60
-    assert lateness_s(assignment, utc - timedelta(hours=1)) == 0
+    assert lateness_s(assignment, utc) == 60 and lateness_s(assignment, utc - timedelta(hours=1)) == 0
     assert lateness_s(assignment, datetime(2026, 11, 15, 0, 0)) == 60, "without a zone: the due date's"
-    assert lateness_s(PUBLIC, utc) is None
-    assert lateness_s(replace(PUBLIC, late=None), utc) is None
+    assert lateness_s(PUBLIC, utc) is None and lateness_s(replace(PUBLIC, late=None), utc) is None
 
 
 def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:

@@ -198,14 +198,12 @@ def test_commands_have_help_and_common_options(tmp_path: Path, capsys: pytest.Ca
     for command in study.commands(lab):
         with pytest.raises(SystemExit) as ended:
             gpt149.run([command, "--help"])
-        assert ended.value.code == 0
-        assert f"gpt149.py {command}" in capsys.readouterr().out
+        assert ended.value.code == 0 and f"gpt149.py {command}" in capsys.readouterr().out
     given = together.parser([]).parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
     assert options.numbers("16,2, 8,2", "--tile", 1, 64) == (2, 8, 16)
     for step in lab.steps():
         line = [*together.common(given, fills=False), *step.arguments(is_quick=True)]
-        assert step.command in study.commands(lab)
-        assert line[line.index("-H") + 1] == "2"
+        assert step.command in study.commands(lab) and line[line.index("-H") + 1] == "2"
         assert line[line.index("--rounds") + 1] == together.QUICK_ROUNDS
     assert [step.table for step in together.chosen(lab.steps(), "race,memory")] == ["memory", "race"]
 
@@ -311,8 +309,7 @@ Tensor myFusedAttention(Tensor Q, Tensor K, Tensor V, Tensor temp, int B, int H,
 def test_repeated_runs_of_a_kernel_that_one_thread_gets_wrong_show_no_race(tmp_path: Path) -> None:
     source = write(tmp_path, f"{HEAD}#include <omp.h>{WRONG_BY_THREADS}{bound('myFusedAttention')}")
     finding = race.compare(ASSIGNMENT, PART3, source, SHAPE, rounds=1, seed=1)
-    assert "is wrong even on one thread" in finding.trouble
-    assert "data race" not in finding.trouble
+    assert "is wrong even on one thread" in finding.trouble and "data race" not in finding.trouble
 
 
 def test_repeated_runs_show_a_race_where_only_several_threads_are_wrong() -> None:

@@ -303,8 +303,7 @@ def test_overlapping_intervals_share_a_rank() -> None:
     found = [(place.student, place.rank, place.is_tied) for place in placed([*near, Place("d", 2, 2, 2)])]
     assert found == [("a", 1, True), ("b", 1, True), ("c", 1, True), ("d", 4, False)]
     far = placed([Place("a", 1.0, 0.9, 1.1), Place("b", 1.2, 1.11, 1.3), Place("c", 1.25, 1.2, 1.3)])
-    assert [place.rank for place in far] == [1, 2, 2]
-    assert placed([]) == ()
+    assert [place.rank for place in far] == [1, 2, 2] and placed([]) == ()
     # "late" overlaps with "wide", which overlaps with all twelve tight intervals, so all of these share a rank.
     tight = [Place(f"t{k}", 0.93 + k / 1000, 0.925, 0.95) for k in range(12)]
     others = [Place("late", 1.0, 0.97, 1.04), Place("wide", 0.92, 0.9, 0.99), Place("far", 2, 1.9, 2.1)]

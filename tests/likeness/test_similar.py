@@ -230,8 +230,7 @@ def test_starters_are_listed_also_by_results_and_make_no_pair(other_starter: Pat
     assert "--starter FILE" in similar("handed in").split(alike)[1]
     printed = similar("handed in", "--starter", "starter.cpp")
     unchanged = "the starter, unchanged or nearly unchanged: ann, bob, cyd"
-    assert f"{unchanged}\n" in printed
-    assert "text of the starter is left out: starter.cpp\n" in printed
+    assert f"{unchanged}\n" in printed and "text of the starter is left out: starter.cpp\n" in printed
     pairs = [line.split()[1:] for line in printed.splitlines() if "%" in line]
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
     assert unchanged in (other_starter / "similar.html").read_text()
@@ -303,8 +302,7 @@ def test_malformed_results_are_ignored(tmp_path: Path, master: str) -> None:
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "result.json")
     assert {name for name, found in agreement.read(tmp_path).items() if found} == {"ann", "bob"}
-    assert agreement.not_written(tmp_path) == frozenset()
-    assert likeness.main([str(tmp_path)]) == 0
+    assert agreement.not_written(tmp_path) == frozenset() and likeness.main([str(tmp_path)]) == 0
 
 
 def test_groups_are_found_among_many_that_share_single_cases() -> None:
