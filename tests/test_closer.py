@@ -1208,7 +1208,8 @@ def test_no_edit_hides_a_mistake() -> None:
      "\n}\nt += s + a;\no[0] = exp(us);\n}", "float in place of int, which cuts p[i] | before this `}` add `continue;`"
      " | s > in place of s >= | all of c to 0 | exp(us) + s in place of exp(us)"),
     ("#define AT(a, i) a[i]\nstd::vector<float> e(N);\nfor (;;) {\nAT(e, d) += s;\n}", "sets all of e to 0"),
-    ("int t = N / (d + 1);\nint u = N / (N + 1);", "N in place of d, and d in place of N in line 6"),
+    ("int t = N / (d + 1);\nint u = N / (N + 1);\nint e = N + 4, f = std::min(d, 9);",
+     "N in place of d, and d in place of N in line 6 | std::min(N + 4, d) in place of N + 4"),
     ("for (int i = 0; i < N; i += d) {\nfor (int j = 0; j < N; j += N) s += p[j];\n}",
      "N in place of d, and d in place of N in line 6"),
     ("each(N, [&](int i, int k) {\ns += p[k];\n});", "i in place of k | without `s += p[k];`"),

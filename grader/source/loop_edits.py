@@ -268,7 +268,10 @@ def last_tiles(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
 
 
 def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that limit the end of each tile, inside a loop over tiles, to the end of all tiles."""
+    """Yield edits that limit the end of each tile, inside a loop over tiles, to the end of all tiles.
+
+    In a function that works on one tile, an end is limited to the sizes to which other ends are limited.
+    """
     tile = re.compile(r"(?:(?<!\()\bint\s+|,\s*)(\w+)\s*=\s*([^;,?()]+)(?=[;,])")
     heads = [(head, scope_end(code, head.end(1), ())) for head in _FOR.finditer(code, begin, end)]
     for outer, last in [each for each in heads if (each[0][4] or "1").strip() != "1"]:
@@ -288,6 +291,18 @@ def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 new = f"std::min({one[2].strip()}, {most})"
                 places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
                 yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
+    limits = " ".join(re.findall(r"\bmin(?:<\w+>)?\(([^;]*?)\)", code[begin:end]))
+    for one in tile.finditer(code, begin, end):
+        around = any(head.end() < one.start() < last for head, last in heads)
+        ends = (
+            dict.fromkeys(re.findall(r"\b(?:[A-Z]\w?|d)\b", limits)) if "+" in one[2] and not around else ()
+        )
+        for most in [size for size in ends if size not in WORD.findall(one[2])]:
+            new, places = (
+                f"std::min({one[2].strip()}, {most})",
+                wrapped(one.span(2), f"gpt149_least(@, {most}, "),
+            )
+            yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
 
 
 def missing_conditions(

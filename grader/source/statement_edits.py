@@ -199,7 +199,10 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             if counter is not None and counter[1] not in names:
                 passed += 1
                 new = f"{inside}{one[1]} = 0;"
-                if at not in shared and passed <= MOST_LEVELS and _can_leave(new, code[at:last], own):
+                # A loop that begins elsewhere adds up one tile of the terms: earlier tiles must stay in the sum.
+                is_whole_sum = re.search(r"=\s*0\s*[;,]", code[at:body]) is not None
+                fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
+                if fits and _can_leave(new, code[at:last], own):
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
                     places = _before_loop(f" if (@) {{ {new} }} ", at, body, last, outer, loops)
                     yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, places, words)
