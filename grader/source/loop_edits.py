@@ -36,10 +36,10 @@ _COMPARED = re.compile(r"[<>]=?\s*([A-Za-z_]\w*)(?=\s*(?:&&|\|\||[;)?]))")
 #: A loop that is left at its last piece: `if (hi > n) break;`. Groups: end of the piece, size, statement.
 #: A condition that is one comparison. Groups: what it follows, the first operand, the operator, the second operand.
 _TEST = re.compile(
-    r"(\bif\s*\(|[=(]\s*)((?:[\w.\s*+-]|\[[^][]*\])+?)\s*(?<![<>=-])([<>]=?)(?![<>=])\s*"
-    r"((?:[\w.\s*+-]|\[[^][]*\])+)(?=\)\s*(?![;,+*/<>=.)&|-])|\s*\?)"
+    r"(\bif\s*\(|[=(])((?:[\w.\s*+-]|\[[^][]*\])+?)(?<![<>=-])([<>]=?)(?![<>=])"
+    r"((?:[\w.\s*+-]|\[[^][]*\])+)(?=\)\s*(?![;,+*/<>=.)&|-])|\?)"
 )
-_JUMPS = re.compile(r"\b(?:continue|break|return|goto)\b[^;]*;\s*\}$")
+_JUMPS = re.compile(r"\b(?:continue|break|return|goto)\b[^;]{0,200};\s*\}$")
 _LEFT_OUT = re.compile(r"\bif\s*\(\s*([\w.]+)\s*>=?\s*(\w+)\s*\)\s*\{?\s*(break|continue)(?=\s*;)")
 #: A value from a call with plain arguments, as in `blocks = split(N, Br);`, and the value of an exp() of a difference.
 _OF_CALL = re.compile(r"[\w>]\s+\w+\s*=\s*((\w+)\((?:\w+,\s*)*\w+\))(?=\s*;)")
@@ -179,7 +179,7 @@ def comparisons(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
     for test in _TEST.finditer(code, begin, end):
         by = test[3][0] if "=" in test[3] else f"{test[3]}="
         old, new = f"{test[2].strip()} {test[3]}", f"{test[2].strip()} {by}"
-        places = wrapped((test.start(2), test.end(4)), f"(@ ? ({new} {test[4]}) : (", "))")
+        places = wrapped((test.start(2), test.end(4)), f"(@ ? ({new} {test[4].strip()}) : (", "))")
         yield ranked_edit(code, 1.1, test.start(2), old, new, places)
 
 
@@ -291,7 +291,7 @@ def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 new = f"std::min({one[2].strip()}, {most})"
                 places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
                 yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
-    limits = " ".join(re.findall(r"\bmin(?:<\w+>)?\(([^;]*?)\)", code[begin:end]))
+    limits = " ".join(re.findall(r"\bmin(?:<\w+>)?\(([^;]{0,200}?)\)", code[begin:end]))
     for one in tile.finditer(code, begin, end):
         around = any(head.end() < one.start() < last for head, last in heads)
         ends = (
