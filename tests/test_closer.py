@@ -1339,7 +1339,7 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
     source += f"{region}\n}}\n}}\n"
     assert [each.name for each in cpptext.definitions(source)] == ["kernel"]
     assert scopes.whole_loops(source, 0, len(source)) == [7, 8]
-    single = "float own[9];\n#pragma omp single\n{ for (int i = 0; i < N; i++) x[i] += own[i]; }\n}\n}\n"
+    single = "float own[9]; own[0] += 1;\n#pragma omp single\n{ for (int i = 0; i < N; i++) x[i] += own[i]; }\n}\n}\n"
     single = f"void kernel(float *x, int N) {{\n#pragma omp parallel\n{{\n{single}"
     assert [*scopes.lost_shares(single, 0, len(single))] == [(5, "single", "own")]
     for shares in ("for", "single", "for collapse(2)"):

@@ -87,7 +87,7 @@ def test_every_threat_ends_in_its_verdict_or_flag(
 ) -> None:
     for box in boxes:
         zygote, tier, folder = confinements.zygote(box), box.tier, tmp_path / box.tier
-        # What a build can read depends on the tier. Where this changes a row's end, do not use the same object.
+        # Build a row for each tier if its end depends on what the compiler can read there.
         own = tier * (submission.first.open_end is not None)
         secrets = SECRETS / f"{own}{'-table' * table}-{boxes[0].tier}"
         secrets.mkdir(parents=True, exist_ok=True)

@@ -64,8 +64,9 @@ MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 #: Message of the exception of `data_ptr<float>()` on a tensor of another type, and C++ names of torch's types.
 SCALAR_TYPE = re.compile(r"expected scalar type (\w+) but found (\w+)")
 CPP_TYPES = {"Float": "float", "Double": "double", "Int": "int", "Long": "int64_t"}
-#: C++ names of the types of inputs.
-TYPES = {"float32": ("float",), "int64": ("int64_t", "long", "long long")}
+#: For types of inputs: the C++ type, and the types as which it is read by mistake. Casts to other types may be on
+#: purpose: to read the bits of a float, say.
+MISREAD = {"float32": ("float", ("double",)), "int64": ("int64_t", ("int", "int32_t", "float", "double"))}
 #: The place of an exception in a Python file. A hand-in of several files has their names in place of "line".
 RAISED = re.compile(r": line (\d{1,9}) raised \w")
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
@@ -598,7 +599,7 @@ class Closer:
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _unstored(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the diagnosis of an output of zeros, with the inputs that the function does not use and its last loop.
+        """Return the diagnosis of an output of zeros, with the inputs that the function does not use and its last step.
 
         It is returned unchanged if the function has no loop, or uses no input.
         """
@@ -611,7 +612,7 @@ class Closer:
         unused = [argument for argument, own in given if not body.reads([own])]
         if len(unused) == len(given):
             return diagnosis
-        words = [f"no line of {body.name} stores into {unsaid[1]}"]
+        words = [f"no store into {unsaid[1]} was found in {body.name}"]
         words += [f"{' and '.join(unused)} is never read"] if unused else []
         text = f"{', and '.join(words)}: is a last step missing, after {self.source.name}:{steps[-1].line}?"
         return replace(diagnosis, message=diagnosis.message.replace(f"{unsaid[0]}.", text))
@@ -636,7 +637,9 @@ class Closer:
                 f"Only one thread runs the block after {name}:{line} (omp {word}), so what the other threads added "
                 f"up in their own {array} is lost. Write omp critical in place of omp {word}."
             )
-        elif cleared := [one for at in dataflow.reached(self.body) for one in at.body.cleared_sources()]:
+        elif "stale" in diagnosis.code and (
+            cleared := [one for at in dataflow.reached(self.body) for one in at.body.cleared_sources()]
+        ):
             ((place, tensor, vector), *_) = cleared
             words = (
                 f"{name}:{place.line} clears {tensor}, but {vector} is a copy of it: clear {vector} itself."
@@ -680,15 +683,15 @@ class Closer:
             return ""
         inputs = self.kernel.inputs_of(cases[0])
         for argument, own in zip(self.part.arguments, body.parameters, strict=False):
-            known = TYPES.get(str(inputs[argument].dtype), ()) if argument in inputs else ()
+            kind, others = MISREAD.get(str(inputs[argument].dtype) if argument in inputs else "", ("", ()))
             cast = rf"(?:\(|cast\s*<)\s*(?:const\s+)?([\w:]+)\s*\*\s*[)>]\s*\(?\s*{own}\s*\.\s*data_ptr\s*\("
-            for place in body.find(cast) if known and own else ():
-                used = re.findall(cast, place.text)
-                if used and used[0].removeprefix("std::") not in known:
-                    return (
-                        f"{own} has elements of type {known[0]}, and {self.source.name}:{place.line} reads them as "
-                        f"{used[0]}. Write {own}.data_ptr<{known[0]}>()."
-                    )
+            for place in body.find(cast) if kind and own else ():
+                for used in re.findall(cast, place.text)[:1]:
+                    if used.removeprefix("std::") in others:
+                        return (
+                            f"{own} has elements of type {kind}, and {self.source.name}:{place.line} reads them as "
+                            f"{used}. Write {own}.data_ptr<{kind}>()."
+                        )
         return ""
 
     def _right_outputs(self) -> list[str]:

@@ -377,9 +377,9 @@ def whole_loops(code: str, begin: int, end: int) -> list[int]:
 
 
 def lost_shares(code: str, begin: int, end: int) -> Iterator[tuple[int, str, str]]:
-    """Yield the pragmas that let one thread of a parallel region add up what each thread has for itself.
+    """Yield the pragmas that let one thread of a parallel region add up what each thread has added up for itself.
 
-    Each is (line, `single` or `master`, name of the array or number that each thread declares).
+    Each is (line, `single` or `master`, name of the array or number that each thread declares and adds to).
     """
     known = declared_names(code)
     for pragma in _ONE_THREAD.finditer(code, begin, end):
@@ -388,8 +388,11 @@ def lost_shares(code: str, begin: int, end: int) -> Iterator[tuple[int, str, str
         own = {each.name for each in known if region < each.begin < pragma.start() < each.end}
         block = code[pragma.end() : statement_end(code, pragma.end())]
         added = [own & set(WORD.findall(value)) for value in re.findall(r"\+=([^;]*);", block)]
-        if names := sorted(set[str]().union(*added)):
-            yield line_of(code, pragma.start()), pragma[1], names[0]
+        before = code[region : pragma.start()]
+        for name in sorted(set[str]().union(*added))[:1]:
+            # A call may add to an array that it gets.
+            if re.search(rf"\b{name}(?:\[[^][]*\])*\s*\+=|[(,]\s*&?\s*{name}\b", before):
+                yield line_of(code, pragma.start()), pragma[1], name
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
