@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -204,7 +204,9 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
                 if fits and _can_leave(new, code[at:last], own):
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
-                    places = _before_loop(f" if (@) {{ {new} }} ", at, body, last, outer, loops)
+                    opens, closes = _braces(at, loops, is_in_block=body in outer)
+                    beside = (outer.get(body, at), f"{opens} if (@) {{ {new} }} "), (last, closes)
+                    places = [insertion(*one) for one in beside if one[1]]
                     yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, places, words)
             elif passed or counter is None:
                 break
@@ -214,22 +216,13 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 names |= {*WORD.findall(code[at:body])}
 
 
-def _before_loop(
-    text: str,
-    at: int,
-    body: int,
-    last: int,
-    outer: Mapping[int, int],
-    loops: Sequence[tuple[int, int, int]],
-) -> list[tuple[int, int, str]]:
-    """Return the places of an edit that inserts a text before a loop, in braces if the loop is not in a block.
+def _braces(at: int, loops: Sequence[tuple[int, int, int]], *, is_in_block: bool) -> tuple[str, str]:
+    """Return texts to put before and after the loop at an offset, so that statements can be added beside it.
 
-    `outer` has the places before the loops that are in a block, by the beginning of their bodies.
+    They are empty for a loop that is directly in a block. The comment in the second text sorts closing braces.
     """
-    if body in outer:
-        return [insertion(outer[body], text)]
-    depth = sum(one[1] <= at < one[2] for one in loops)
-    return [insertion(at, f" {{{text}"), insertion(last, f"/*{MOST_DEPTH - depth:03}*/ }}")]
+    depth = sum(body <= at < last for _, body, last in loops)
+    return ("", "") if is_in_block else (" {", f"/*{MOST_DEPTH - depth:03}*/ }}")
 
 
 def _can_leave(text: str, loop: str, own: Collection[str]) -> bool:
@@ -529,15 +522,13 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 how = "this statement" if "\n" in code[at:last] else "this line"
                 how += f" and the declaration of {' and '.join(needed)}" if any(declared) else ""
                 how += " in a loop of its own" if copied else ""
-                # If this loop is another loop's body without braces, add braces. `mark` sorts the closing ones.
-                depth = sum(one[1] <= outer < one[2] for one in loops)
-                opens, closes = ("", "") if outer in apart else (" {", " }")
-                mark = f"/*{MOST_DEPTH - depth:03}*/" if closes else ""
+                # Add braces if this loop is another loop's body without braces.
+                opens, closes = _braces(outer, loops, is_in_block=outer in apart)
                 for side in ("before", "after"):
                     shown = f"{how} {side} the loop of line {line_of(code, outer)}"
-                    beside = [insertion(outer, opens + text), insertion(ended, mark + closes)]
+                    beside = [insertion(outer, opens + text), insertion(ended, closes)]
                     if side == "after":
-                        beside = [insertion(outer, opens), insertion(ended, mark + text + closes)]
+                        beside = [insertion(outer, opens), insertion(ended, closes[:-2] + text + closes[-2:])]
                     places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
                     # An edit is weak if the loop sets values that the statement then uses too early.
                     is_weak = side == "before" and bool(used & set(_SET_BEFORE.findall(code, body, at)))
