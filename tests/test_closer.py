@@ -1333,32 +1333,32 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
     # Each thread runs the first two loops whole. The others write only to the thread's array or to its share of one.
     own = ("own[i] = 1;", "W[at + i] = 1;", "if (i % of == 0) x[i] = 1;")
     loops = ("x[i] = 1;", "{ float *p = X + i; p[0] = 1; }", *own)
-    region = "\n".join(f"for (int i = 0; i < N; i++) {each}" for each in loops)
     source = "void kernel(float *x, int N) {\nint at, of;\n#pragma omp parallel private(at, of)\n{\n"
     source += "at = N * omp_get_thread_num(); of = omp_get_num_threads();\nstd::vector<float> own(N);\n"
-    source += f"{region}\n}}\n}}\n"
+    source += "\n".join([*(f"for (int i = 0; i < N; i++) {each}" for each in loops), "}\n}\n"])
     assert [each.name for each in cpptext.definitions(source)] == ["kernel"]
     assert scopes.whole_loops(source, 0, len(source)) == [7, 8]
-    single = "float own[9]; own[0] += 1;\n#pragma omp single\n{ for (int i = 0; i < N; i++) x[i] += own[i]; }\n}\n}\n"
-    single = f"void kernel(float *x, int N) {{\n#pragma omp parallel\n{{\n{single}"
+    single = "void kernel(float *x, int N) {\n#pragma omp parallel\n{\nfloat own[9]; own[0] += 1;\n#pragma omp single\n"
+    single += "{ for (int i = 0; i < N; i++) x[i] += own[i]; }\n}\n}\n"
     assert [*scopes.lost_shares(single, 0, len(single))] == [(5, "single", "own")]
+    loop = "for (int i = 0; i < N; i++) x"
     for shares in ("for", "single", "for collapse(2)"):
-        loop = "for (int i = 0; i < N; i++) x"
         shared = source.replace(loop, f"#pragma omp {shares}\n{loop}")
         assert scopes.whole_loops(shared, 0, len(shared)) == []
-    # An edit that sets a variable in a loop has a note on the line that sets it before the loop.
-    source = "void kernel(float *o, int N) {\nfloat s;\ns = 0;\nfor (int i = 0; i < N; i++) {\n o[i] = s += i;\n}\n}"
-    notes = {(each.declared, each.note) for each in edits.candidates(source, ["kernel"]) if each.line == 4}
-    assert (3, "set here, outside of that loop") in notes
+    # The note is on the line that sets the variable before the loop, or that uses its first value.
+    source = "float s;\ns = 0;\nfor (int i = 0; i < N; i++) {\nfloat t = o[i];\nt += i; s += t;\n}\n}"
+    made = edits.candidates(f"void kernel(float *o, int N) {{\n{source}", ["kernel"])
+    notes = {each.declared: each.note for each in made if each.line in (4, 5) and "add" in each.words}
+    assert (notes[3], notes[6]) == ("set here, outside of that loop", "uses that value")
     source = "void kernel(float *o, int N) {\nTile a(N), s(N, (N + 1));\nfor (int i = 0; i < N; i++) {\ns.add(o);\n}\n}"
-    words = {each.words for each in edits.candidates(source, ["kernel"])}
-    assert "after line 3 add `s = Tile(N, (N + 1));`" in words
+    made = edits.candidates(source, ["kernel"])
+    assert "after line 3 add `s = Tile(N, (N + 1));`" in {each.words for each in made}
     # The last piece is limited; a loop ends at a number that only another loop sets.
     source = "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++) {\nt.n = N - i;\nif (hi > N) break;\n}\nfor ("
     source += "int k = 0; k < N; k++)\nfor (int j = 0; j < t.n; j++) o[j] = k;\n}"
     assert "hi = N" in {each.new for each in edits.candidates(source, ["kernel"])}
-    found = landmarks.function(source, "kernel").set_in_other_loops(7)
-    assert [(place.line, name) for place, name in found] == [(3, "t.n")]
+    ((place, name),) = landmarks.function(source, "kernel").set_in_other_loops(7)
+    assert (place.line, name) == (3, "t.n")
 
 
 def test_edits_use_only_names_known_at_their_line() -> None:

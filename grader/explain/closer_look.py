@@ -384,7 +384,7 @@ class Closer:
         if self.body is None:
             return []
         places = self.body.piled(names, reads=True)
-        shown = [clues.Shown(place, "old values count here") for place in places[: clues.MOST_PLACES]]
+        shown = [clues.Shown(place, "depends on old values") for place in places[: clues.MOST_PLACES]]
         return [clues.in_words(shown, self.body, self.source.name)] if shown else []
 
     def _repairs(

@@ -218,7 +218,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "text":
         return "", body.uses(what) or body.reads(body.copied_in(what))
     if kind == "begun":
-        return "where this sum begins", body.begun(_given(at, part, what))
+        return "may include an old value", body.begun(_given(at, part, what))
     if kind in ("until", "mixed"):
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
     if kind == "around":
@@ -245,7 +245,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         loops = body.enclosing(used[-1].line) if used and not body.until(own) else []
         return f"no loop here runs to {own}", loops[:1]
     if kind == "piled":
-        return "old values count here", body.piled(_workspaces(at, part), reads=not at.calls)
+        return "depends on old values", body.piled(_workspaces(at, part), reads=not at.calls)
     if kind == "cleared":
         return "set to zero", body.cleared(_workspaces(at, part))
     if kind == "cleared_in":

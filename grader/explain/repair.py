@@ -96,14 +96,16 @@ def repairs(
         found = _clean(judged, second, source, found, cases)
     if not found:
         return ""
-    shown = {line: _words(edit, source) for line, edit in found.items()}
+    edited = {line: _words(edit, source) for line, edit in found.items()}
     # If an edit resets a variable, also show the line of the student's file that sets the variable.
-    shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
-    lines = [
-        f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
-    ]
+    beside = {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *found)}
+    shown, others = (
+        [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in each.items()]
+        for each in (edited, beside)
+    )
     change = "this change" if len(found) == 1 else "one of these changes"
-    return "\n".join([f"With {change} the part is right on all {count} inputs that were tried:", *lines])
+    lead = f"With {change} the part is right on all {count} inputs that were tried:"
+    return "\n".join([lead, *shown, *(["See also:"] if others else []), *others])
 
 
 def _clean(

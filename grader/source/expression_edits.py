@@ -139,6 +139,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
     tiles |= dict.fromkeys(_FIRST.findall(code, begin, end))
     computed = set(re.findall(r"\b(\w+)\s*=[^;=]*/", code[begin:end]))
+    ends = set(_BOUND.findall(code, begin, end))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
         at, old = word.start(), word[0]
         before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
@@ -170,7 +171,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         is_bound = re.search(r"[<>]=?\s*$", code[max(0, at - 4) : at]) is not None
         # Other loops with the same counter may have the right bound.
         counter = re.search(r"\bfor\s*\([^()]*;\s*(\w+)\s*<=?$", before) if is_bound else None
-        bounds = {bound for name, bound in _BOUND.findall(code, begin, end) if counter and name == counter[1]}
+        bounds = {bound for name, bound in ends if counter and name == counter[1]}
         favoured = bounds or (factors if before.endswith("*") else ())
         others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
         if old in ("0", "1") and not after.startswith("<"):
@@ -205,6 +206,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             place = (*word.span(), new)
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
+            # With a counter's end in place of the counter, a function may read the next row or behind the array.
+            is_unlikely |= is_bare and (old, new) in ends
             likely = rank + 0.1 * k + is_unlikely - 0.9 * (new in bounds)
             yield likely, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 

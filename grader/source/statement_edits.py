@@ -173,6 +173,9 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
                 is_outside = not any(at <= one < closed(code, at, "{}") for one in others)
                 nearest = max((one for one in others if one < at), default=others[0])
                 declared, note = line_of(code, nearest) if is_outside else 0, "set here, outside of that loop"
+            if declared == line:
+                users = [line_of(code, one) for one in steps if at < one < last]
+                declared, note = min(users, default=0), "uses that value"
             declared = declared if declared != line else 0
             edit = Edit(line, "", shown, (place,), words, declared, note, at in stepped)
             yield 0.9 + 0.05 * k, edit

@@ -121,7 +121,7 @@ BLOCKED = [
          "const int T = TILE_SIZE;\nfloat *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
         ("rowSum += weight;", "sums[i] += weight;  /*!*/"), ("                float rowSum = 0.0f;\n", ""),
         ("/ rowSum);", "/ sums[i]);"), before("return fillTensor(OTensor, O);", "free(sums);")),
-    bug("scores begun with what QK_t holds", "part2", "left over", "stale_scores", "where this sum begins",
+    bug("scores begun with what QK_t holds", "part2", "left over", "stale_scores", "may include an old value",
         ("float score = k0 == 0 ? 0.0f : twoDimRead(QK_t, i, j, N);",
          "float score = twoDimRead(QK_t, i, j, N);  /*!*/")),
     bug("whole row sum", "part2", "integer", "whole_sum", "The row sum is a whole number",
