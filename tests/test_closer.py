@@ -912,8 +912,8 @@ def test_findings_are_sentences_before_the_message(wrong: set[str], right: str) 
     question = (
         "On 'x' no input changes the output: at these sizes, is the computation skipped, or multiplied by 0?"
     )
-    lead = Closer._lead(closer, found, "", None)
-    assert lead == " ".join(filter(None, (question, right, "Expected 1, got 2.")))
+    words = filter(None, (question, right, "Expected 1, got 2."))
+    assert Closer._lead(closer, found, "", None) == " ".join(words)
 
 
 def test_lines_that_store_into_right_outputs_are_left_out() -> None:
@@ -978,7 +978,6 @@ CARRIED = """torch::Tensor kernel(torch::Tensor Q, int N, int T) {
 }
 """
 
-
 LOOPED = """#define FOR(i, n) for (int i = 0; i < (n); i++)
 torch::Tensor kernel(torch::Tensor Q, std::vector<float> T, std::vector<Row> rows, int N, int d) {
     int last = N - d, me = omp_get_num_threads() - 1;
@@ -995,10 +994,11 @@ torch::Tensor kernel(torch::Tensor Q, std::vector<float> T, std::vector<Row> row
         float m = 0, s = at(Q, (h - d) * N);
         if (T[h] > m) m = T[h];
         s = at(Q, h);
+        float own = max(m, s), top = max(own, m), u = s * exp(m - top) + T[0], v = reduce(q, t, 0) + reduce(q, T[h]);
+        for (int k = 0; k < min(h + d, N); k++) twoDimWrite(T, h, d, N, twoDimRead(T, h, d, N) + memcpy(t, q, d));
     }
 }
 """
-
 
 AMONG = {CARRIED: [
     (4, "after line 4 add `total = 0.0f;`"), (7, "after line 7 add a loop that sets all of L to 0"),
@@ -1013,7 +1013,10 @@ AMONG = {CARRIED: [
     (7, "Row &r in place of Row r"), (7, "without / twoDimRead(Q, h)"), (9, "exp(at(Q, j)) in place of at(Q, j)"),
     (9, "this loop before the loop of line 8"), (10, "d, N in place of N, d"), (6, "N in place of last"),
     (12, "`while (h < N)` in place of `if (h < N)`"), (13, "without the `;` at the end of this line"),
-    (14, "T[h] in place of 0"), (14, "h * N - d in place of (h - d) * N"), (2, "d, N in place of N, d"),
+    (17, "T[0] * exp(own - top) in place of T[0]"), (18, "h in place of 0"), (18, "d * sizeof(float) in place of d"),
+    (18, "before the loop of line 18 add `float zero = 0; twoDimWrite(T, h, d, N, zero);`"), (14, "T[h] in place of 0"),
+    (17, "with 0.0 as the first value: from 0 each partial sum is cut to a whole number"), (2, "d, N in place of N, d"),
+    (17, "with 0.0f in place of T[h], the first value of this sum"), (14, "h * N - d in place of (h - d) * N"),
 ]}  # fmt: skip
 
 
@@ -1056,14 +1059,14 @@ ONE_LINE = """torch::Tensor kernel(torch::Tensor PTensor, torch::Tensor OTensor,
 
 
 def test_an_unused_tensor_and_all_uses_in_a_line_are_among_the_edits() -> None:
-    words = {(each.line, repair._words(each, ONE_LINE)) for each in edits.candidates(ONE_LINE, ["kernel"])}
+    found = edits.candidates(ONE_LINE, ["kernel"])
+    words = {(each.line, repair._words(each, ONE_LINE)) for each in found}
     assert {(4, "PTensor in place of OTensor"), (6, "H in place of B, 2 times in this line")} <= words
     assert {(7, "O[i + N in place of O[i"), (7, "P[i + N in place of P[i")} <= words
-
-
-def test_a_comma_ends_the_value_that_edits_put_in_brackets() -> None:
-    combined = edited_source.combined(ONE_LINE, "kernel", edits.candidates(ONE_LINE, ["kernel"]))
-    row = next(row for row in combined.splitlines() if "h = (" in row)
+    # A comma ends the value that edits put in brackets.
+    row = next(
+        row for row in edited_source.combined(ONE_LINE, "kernel", found).splitlines() if "h = (" in row
+    )
     statement = row[row.index(" b = (") : row.index(";", row.index(" h = ("))]
     assert [piece.split()[0] for piece in cpptext.apart(statement)] == ["b", "h"]
 

@@ -26,8 +26,7 @@ def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFi
     given = [str(tmp_path / "hw"), "--lab", lab]
     assert starter.main(given) == 0
     written = {path.name: path.read_text() for path in (tmp_path / "hw").iterdir()}
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in written)
+    assert all(map(capsys.readouterr().out.__contains__, written))
     assert labs.assignment_file(labs.named(lab)).read_text() in written.values() and len(written) >= 2
     assert not any("SOLUTION" in text or "STARTER" in text for text in written.values())
     writeup = written.get("writeup.md", "")

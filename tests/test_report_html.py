@@ -439,5 +439,6 @@ def test_code_of_named_lines_is_numbered_and_escaped() -> None:
     assert '<span class="kc">two */</span>' in drawn, "the comment began on an earlier line"
     assert '<span class="kn">1</span>' in drawn and '<span class="kw">return</span>' in drawn
     assert verdict_page.rows(source, "a.cpp", "wrong") == verdict_page.rows("", "a.cpp", "a.cpp:1: x") == ""
-    too_long_for_a_lexer = "int x;\n" * 30_000
-    assert 'class="k' not in verdict_page.rows(too_long_for_a_lexer, "a.cpp", "a.cpp:2")
+    assert 'class="k' not in verdict_page.rows(
+        "int x;\n" * 30_000, "a.cpp", "a.cpp:2"
+    )  # too long for a lexer

@@ -408,8 +408,7 @@ def test_gradescope_says_that_its_0_is_not_a_grade() -> None:
     assert "graded by people: writeup." in found["output"]
     for test in found["tests"]:
         assert "this 0 is not a grade" in test["name"] and "not judged" in test["output"]
-    found = rendered(MIXED)
-    names = [test["name"] for test in found["tests"] if test["visibility"] == "visible"]
+    names = [test["name"] for test in rendered(MIXED)["tests"] if test["visibility"] == "visible"]
     assert ["not a grade" in name for name in names] == [False, True]
 
 

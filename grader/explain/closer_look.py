@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TypeVar
 
 from grader.assignment.inputs import drawn
@@ -115,6 +116,8 @@ SET_AGAIN = re.compile(
     r"add a loop that sets all of (\w+)|:\d+: (?:std::)?(?:fill|memset)\w*\(\s*&?(\w+)[^\n]*\(this (?:line|statement)"
 )
 MOST_CHECKED = 4
+#: The inputs of a case of at most this product of sizes are exchanged, one after the other.
+MOST_SWAPPED = 1 << 16
 MOST_NUMBERS = 4
 #: If the search for lines to look at (`clues`) finds none, a function of at most this many lines is shown whole.
 SHORT = 8
@@ -723,16 +726,19 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Find the inputs that change the expected outputs of the smallest wrong case, but not the kernel's outputs.
+        """Find the inputs that change the expected outputs of a wrong case, but not the kernel's outputs.
 
         Return (names of these inputs, ""). If the expected outputs depend on several inputs and the kernel's outputs on
         none of them, return ([], the case's name).
         """
-        sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
-        wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
+        shaped = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
+        wrong = [(case, shape) for case, shape in shaped if self.kernel.wrong.get(case.name) is not None]
         if not wrong:
             return [], ""
-        case, shape = min(wrong, key=lambda each: math.prod(self.kernel.sizes(each[1]).values()))
+        # On a small case, a kernel that leaves out the last elements may use no element of an input.
+        sized = [(math.prod(self.kernel.sizes(each[1]).values()), each) for each in wrong]
+        few = [one for one in sized if one[0] <= MOST_SWAPPED]
+        _, (case, shape) = max(few, key=itemgetter(0)) if few else min(sized, key=itemgetter(0))
         inputs, others = (
             drawn(self.kernel.lab, case.distribution, shape, seed, keep=False)
             for seed in (case.seed, case.seed + 1)
@@ -841,7 +847,8 @@ class Closer:
         imitate any cause. The cause stays if the build found only errors in values, such as an integer overflow.
         """
         found, of_value = NUMBERS.search(diagnosis.message), sanitizer_sites.of_value(checked.sites.found)
-        numbers, lead = found[0] if found else "", of_value or OUTSIDE
+        # A guess at the cause may be wrong here, too.
+        numbers, lead = re.sub(r": look at [^.]*", "", found[0]) if found else "", of_value or OUTSIDE
         # The elements that an accessor reads or writes show its mistake, wherever else it reads or writes.
         if has_cause and (of_value or self.part.table):
             numbers = diagnosis.message

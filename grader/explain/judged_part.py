@@ -99,6 +99,9 @@ class EditedBuild(Protocol):
     bad: Collection[tuple[int, int]]
     """Line and column of the compiler's first errors; empty for a build that can be called."""
 
+    def can_choose(self, case: Case) -> bool:
+        """Return True if the first tensor of a case can hold an edit's number."""
+
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
         """Call the function with edit `number` on the inputs of a case, for at most `cpu_s` of CPU time.
 

@@ -126,9 +126,10 @@ def _clean(
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
     """Return up to MOST_LINES of the edits. If there are `facts`, edits that replace text of other lines are dropped.
-    Weak edits are dropped if other edits remain."""
+    Weak edits are dropped if other edits remain, and all that are not sure if a sure one was found."""
     kept = [edit for edit in found.values() if not facts or edit.line in facts or not edit.old]
     kept = [edit for edit in kept if not edit.is_weak] or kept
+    kept = [edit for edit in kept if edit.is_sure] or kept
     return {edit.line: edit for edit in kept[:MOST_LINES]}
 
 
@@ -155,11 +156,11 @@ def _found(
     }
     # Leave out slow inputs if there are others: on slow ones, a right edit would reach the limit of its calls.
     quick = {k for k, cpu_s in used.items() if cpu_s < SMALL_S / 2} or set(used)
-    wrong = [cases[k] for k in sorted(quick)]
+    wrong = sorted((cases[k] for k in sorted(quick)), key=lambda case: not built.can_choose(case))
     cases = [case for k, case in enumerate(cases) if k in quick or k not in used]
     if not wrong:
         return {}, 0
-    drawn = functools.cache(lambda: list(_further(judged.kernel, wrong)))
+    drawn = functools.cache(lambda: [*filter(built.can_choose, _further(judged.kernel, wrong))])
     tiny = _tiny(judged.kernel, search, wrong, smallest, len(numbered) + 1, drawn)
     cases = [*tiny, *wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
@@ -211,8 +212,8 @@ def _tiny(
     """Return [an input of few elements on which the function is wrong]; [] if none is found.
 
     Every edit is first called on this input. It is the first wrong case at the `smallest` sizes that fail. If that case
-    is right, or its first tensor cannot hold an edit's number, it is the smallest wrong input of `drawn`. `unused` is a
-    number that selects no edit.
+    is right, or its first tensor cannot hold an edit's number, it is the smallest such input of `drawn` that is wrong.
+    `unused` is a number that selects no edit.
     """
     if smallest and wrong:
         case = replace(wrong[0], shape={**wrong[0].shape, **smallest})

@@ -189,19 +189,26 @@ class Edited:
         """Call the function with edit `number` on the inputs of a case.
 
         Return None if the runner fails or cannot select this edit. `fresh`: use a new runner, because an earlier edit
-        may have damaged memory. `cpu_s` limits the call's CPU time. A runner that does not start or only waits may have
-        met a pause of the machine, so it gets a second try.
+        may have damaged memory. Without it, a case that cannot select an edit keeps that of the previous call. `cpu_s`
+        limits the call's CPU time. A runner that does not start or only waits may have met a pause of the machine, so
+        it gets a second try.
         """
-        inputs = self.marker.inputs_of(case)
-        first = binding.tensor_names(self.marker.part, inputs)[0]
-        # The first tensor carries the edit's number. If it has only one element, the previous call's edit stays active.
-        chosen = inputs.starting(first, (edited_source.MAGIC, number))
+        inputs, chosen = self.marker.inputs_of(case), self._choosing(case, number)
         if chosen is None and number and (fresh or self.session is None):
             return None
         run = self._call(case, inputs, chosen, cpu_s, fresh=fresh)
         if (run is None or run.call.has_waited) and (chosen is not None or not number):
             return self._call(case, inputs, chosen, cpu_s, fresh=True)
         return run
+
+    def can_choose(self, case: Case) -> bool:
+        return self._choosing(case, 0) is not None
+
+    def _choosing(self, case: Case, number: int) -> CaseInputs | None:
+        """Return inputs that select an edit: the first tensor carries its number. None if it has only one element."""
+        inputs = self.marker.inputs_of(case)
+        first = binding.tensor_names(self.marker.part, inputs)[0]
+        return inputs.starting(first, (edited_source.MAGIC, number))
 
     def is_clean(self, cases: Sequence[Case], number: int) -> bool:
         """Return True if the function with edit `number` makes no wrong access on these cases (a checked build)."""

@@ -54,6 +54,8 @@ class Edit:
     """Description of the line `declared`."""
     is_weak: bool = False
     """True if the edit can hide a mistake elsewhere, such as a tile length that makes a single tile of all rows."""
+    is_sure: bool = False
+    """True if the old text is surely a mistake, such as a number of bytes that was counted in floats."""
 
     @property
     def is_insertion(self) -> bool:
@@ -64,8 +66,8 @@ class Edit:
         return self.is_insertion or any(new[:1].isdigit() or new[:1] == "-" for _, _, new in self.places)
 
     def lines(self, source: str) -> set[int]:
-        """Return the lines of the source that this edit changes."""
-        return {self.line, *(line_of(source, begin) for begin, _, _ in self.places)}
+        """Return the lines of the source that this edit changes; `line` may be another, which they concern."""
+        return {line_of(source, begin) for begin, _, _ in self.places}
 
 
 def ranked_edit(

@@ -57,6 +57,9 @@ _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*
 _PRODUCT = re.compile(
     r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\]\s*[({])(?!\s*(?:\+\+|--|->))"
 )
+#: A variable that is set to the end of a tile. Groups: the variable, the value.
+_TILE_END = re.compile(r"\b(\w+)\s*=([^;=]{0,200}(?:\bmin\b|\?)[^;=]{0,200});")
+_FIRST_OF_TILE = re.compile(r"\b([A-Za-z_]\w*)\s*\+(?![+=])")
 #: A loop's counter and its bound, if the bound is one name.
 _BOUND = re.compile(r"\b(\w+)\s*<=?\s*([A-Za-z_]\w*)\s*(?=;)")
 _FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
@@ -69,8 +72,12 @@ _RESCALING = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*(?:std::)?expf?\s*\([^-;]+-[^-;]+\)\s*[;,]"
 )
 #: The name of a function that reads an element: `twoDimRead`, `read`.
-READER = re.compile(r"\w*[rR]ead")
+READER = re.compile(r"\w*(?<![tT]h)[rR]ead")
 _EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
+#: A call exp(m - new), the factor of an old sum. Groups: the function, both names.
+_RESCALES = re.compile(r"\b((?:std::)?expf?)\s*\(\s*(\w+)\s*-\s*(\w+)\s*\)")
+#: A variable that is set to a maximum.
+_MAXIMUM = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*(?:std::)?f?max\w*\s*\(")
 #: The last operand of a text: a name or number, with its index or arguments.
 _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
 #: The beginning of a line that computes a pointer.
@@ -91,6 +98,11 @@ _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]"
 _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
 _ACCUMULATED = re.compile(
     r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
+)
+#: The same calls with an element as the first value. Group 1 is the element.
+_BEGUN = re.compile(
+    r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,"
+    r"\s*([A-Za-z_]\w*(?:\[[^][]*\]|\([^()]*\)))(?=\s*[,)])"
 )
 #: A copy of an array's element. Groups: the copy, the element.
 _COPIED = re.compile(
@@ -207,7 +219,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
             # With a counter's end in place of the counter, a function may read the next row or behind the array.
-            is_unlikely |= is_bare and (old, new) in ends
+            is_unlikely |= (is_bare or after.startswith("]")) and (old, new) in ends
             likely = rank + 0.1 * k + is_unlikely - 0.9 * (new in bounds)
             yield likely, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
@@ -291,13 +303,18 @@ def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 
 def integer_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that add up floats from 0.0f in place of 0."""
-    for one in _ACCUMULATED.finditer(code, begin, end):
+    """Yield edits that add up floats from 0.0f or 0.0 in place of 0, or from 0.0f in place of an element."""
+    for one, zero in product(_ACCUMULATED.finditer(code, begin, end), ("0.0f", "0.0")):
         first, last = one.end() - 1, closed(code, code.find("(", one.start()) + 1, "()")
-        new = f"{code[one.start() : first]}0.0f{code[first + 1 : last]}"
+        new = f"{code[one.start() : first]}{zero}{code[first + 1 : last]}"
         cast = wrapped((one.start(), last), f"(@ ? {new} : ")
-        words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
-        yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
+        words = f"with {zero} as the first value: from 0 each partial sum is cut to a whole number"
+        rank, edit = ranked_edit(code, -1, first, "0", zero, cast, words)
+        yield rank, replace(edit, is_sure=True)
+    for one in _BEGUN.finditer(code, begin, end):
+        cleared = wrapped(one.span(1), "(@ ? 0.0f : ")
+        words = f"with 0.0f in place of {one[1]}, the first value of this sum"
+        yield ranked_edit(code, 0.5, one.start(1), one[1], "0.0f", cleared, words)
 
 
 def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -307,7 +324,8 @@ def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         size = apart(code[call.end() : last])[-1].strip()
         if "sizeof" not in size:
             sized = wrapped((last - len(size), last), "(", ") * (@ ? sizeof(float) : 1)")
-            yield ranked_edit(code, 0, last - len(size), size, f"{size} * sizeof(float)", sized)
+            rank, edit = ranked_edit(code, -1, last - len(size), size, f"{size} * sizeof(float)", sized)
+            yield rank, replace(edit, is_sure=True)
 
 
 def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -356,24 +374,29 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
         if declared is not None and declared[1] in blocks:
             continue
-        at, used = last.end(), set(WORD.findall(last[0]))
+        at, used, tiles = last.end(), set(WORD.findall(last[0])), set[str]()
         # For a counter's first value, leave out names in the loop's end: a loop that begins at its end does nothing.
         if re.search(r"\bfor\s*\($", row_before(code, last.start())):
-            rest = code[at : code.find(")", at)]
-            used |= set(WORD.findall(rest.split(";")[1] if ";" in code[at : at + 2] else ""))
+            rest = code[at : at + 200].split(";")[1] if ";" in code[at : at + 2] else ""
+            ends = set(WORD.findall(rest))
+            # A loop to the end of a tile, such as `min(k0 + T, N)`, probably begins at the first index of the tile.
+            bounds = [one[2] for one in _TILE_END.finditer(code, begin, end) if one[1] in ends]
+            tiles = {name for name in _FIRST_OF_TILE.findall(" ".join([*bounds, rest])) if name not in used}
+            used |= ends - tiles
         # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
         used |= {one[2] for one in aliases if one[1] in used}
         kinds = in_scope(known, at).items()
         whole = [name for name, kind in kinds if kind.endswith("int") and name not in used]
         # Try variables of the same line first.
         row = set(WORD.findall(row_before(code, at)))
-        names = [name for name in whole if name in row]
-        names += [name for name in reversed(whole) if name not in row]
+        names = [name for name in whole if name in tiles]
+        names += [name for name in whole if name in row and name not in names]
+        names += [name for name in reversed(whole) if name not in names]
         old = last[0].lstrip("[, ").rpartition("=")[2].strip()
         for k, name in enumerate(names[:MOST_TERMS]):
             for sign in "+-":
                 places = [insertion(at, f" {sign} (@ ? {name} : 0)")]
-                rank = 1.2 + ("[" in last[0]) + 0.2 * k
+                rank = 0.6 if name in tiles and sign == "+" else 1.2 + ("[" in last[0]) + 0.2 * k
                 new = f"{old} {sign} {name}".removeprefix("0 + ")
                 yield ranked_edit(code, rank, at - 1, old, new, places)
 
@@ -625,10 +648,12 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     """Yield edits of values that are set or returned: brackets, a factor, a divisor, a term, or no call of exp()."""
     summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
     rescaling = set(_RESCALING.findall(code, begin, end))
+    maxima = list(dict.fromkeys(_MAXIMUM.findall(code, begin, end)))
     for value in _values(code, begin, end, known):
         yield from _other_brackets(code, value)
         yield from _added_operands(code, value, rescaling)
         yield from _rescaled_sums(code, value)
+        yield from _rescaled_terms(code, value, maxima)
         yield from _without_exp(code, value)
         yield from _divided(code, value, summed)
 
@@ -734,6 +759,25 @@ def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
         place = insertion(value.first, f"(@) ? (void)({target[1]} *= {atom}) : (void)0, ")
         words = f"with {target[1]} * {atom} in place of the old {target[1]}"
         yield ranked_edit(code, 1.05 + 0.1 * k, value.first, atom, "", [place], words)
+
+
+def _rescaled_terms(code: str, value: _Value, maxima: Sequence[str]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that rescale a term of a sum to a new maximum, if another term has a factor `exp(old - new)`."""
+    text = code[value.begin : value.last - 1]
+    factors = list(_RESCALES.finditer(text))
+    ends = list(_terms_of(code, value.begin, value.last - 1))
+    if len(ends) < 2 or not factors:
+        return
+    exp, old, new = factors[0].groups()
+    for begin, end in zip([value.begin, *ends], ends, strict=False):
+        if any(begin <= value.begin + one.start() < end for one in factors):
+            continue
+        term = code[begin:end].strip("+- \n")
+        for k, maximum in enumerate([name for name in maxima if name not in (old, new)][:MOST_ATOMS]):
+            factor = f"{exp}({maximum} - {new})"
+            place = insertion(end, f" * (@ ? {factor} : 1)")
+            places = [*value.kept[:1], place, *value.kept[1:]]
+            yield ranked_edit(code, 0.4 + 0.1 * k, end, term, f"{term} * {factor}", places)
 
 
 def _without_exp(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:

@@ -47,8 +47,12 @@ _LOCAL = re.compile(
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
-#: A statement that adds to an element. Groups: the element, its indices.
-_PILED_UP = re.compile(r"(?<=[;{})])\s*([A-Za-z_]\w*((?:\[[^\[\]]*\]|\([^()]*\))+))\s*\+=")
+#: A statement that adds to an element, by a writer or by an assignment. Groups: the writer's name and the arguments
+#: for the element; or the element and its indices.
+_PILED_UP = re.compile(
+    r"(?<=[;{})])\s*(?:(\w*[wW]rite\w*)\(\s*([^;()]+),\s*\w*[rR]ead\w*\(\s*\2\)\s*\+"
+    r"|([A-Za-z_]\w*((?:\[[^\[\]]*\]|\([^()]*\))+))\s*(?:\+=|=\s*\3\s*\+))"
+)
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
 _COPIES_OF = re.compile(
     r"\bfor\s*\(\s*(((?!const\b|auto\b)[A-Za-z_][\w:]*(?:\s*<[^<>;()]*>)?)\s+(\w+))\s*:\s*([^;(){}]+)\)"
@@ -194,14 +198,17 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     loops = list(for_loops(code, begin, end))
     shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
     for one in islice(_PILED_UP.finditer(code, begin, end), MOST_STATED):
-        names, own, inside, passed = set(WORD.findall(one[2])), set[str](), "", 0
+        start, indices = (one.start(1), one[2]) if one[1] else (one.start(3), one[4])
+        # A writer may take a reference to the value.
+        zero, reset = ("float zero = 0; ", f"{one[1]}({one[2]}, zero);") if one[1] else ("", f"{one[3]} = 0;")
+        names, own, inside, passed = set(WORD.findall(indices)), set[str](), "", 0
         for at, body, last in reversed(loops):
-            if not body <= one.start(1) < last:
+            if not body <= start < last:
                 continue
             counter = re.search(r"\(\s*(?:\w+\s+)*(\w+)\s*[=,]", code[at:body])
             if counter is not None and counter[1] not in names:
                 passed += 1
-                new = f"{inside}{one[1]} = 0;"
+                new = f"{zero}{inside}{reset}"
                 # A loop that begins elsewhere adds up one tile of the terms: earlier tiles must stay in the sum.
                 is_whole_sum = re.search(r"=\s*0\s*[;,]", code[at:body]) is not None
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
@@ -210,7 +217,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                     opens, closes = _braces(at, loops, is_in_block=body in outer)
                     beside = (outer.get(body, at), f"{opens} if (@) {{ {new} }} "), (last, closes)
                     places = [insertion(*one) for one in beside if one[1]]
-                    yield ranked_edit(code, 1 + 0.05 * passed, one.start(1), "", new, places, words)
+                    yield ranked_edit(code, 1 + 0.05 * passed, start, "", new, places, words)
             elif passed or counter is None:
                 break
             else:

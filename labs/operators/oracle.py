@@ -163,7 +163,8 @@ def _sentence(
     as_right = [_agree(slope, point.right, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     as_added = [_agree(slope, point.added, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     point, (slope, _) = points[0], slopes[0]
-    if not np.isfinite([slope for slope, _ in slopes]).all():
+    # A forward function that gives a constant is not written yet, or its own part says what is wrong.
+    if not np.isfinite([slope for slope, _ in slopes]).all() or not any(slope for slope, _ in slopes):
         return ""
     place = f"{name}[{', '.join(map(str, point.at))}]"
     if all(as_right):

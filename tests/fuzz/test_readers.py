@@ -489,8 +489,7 @@ def many_sections(size: int) -> bytes:
     struct.pack_into("<Q", headers, 32, count + more)
     struct.pack_into("<Q", image, 40, len(image))
     struct.pack_into("<H", image, 60, 0)
-    empty = struct.pack("<IIQQQQIIQQ", 0, 1, 2, 0, 0, 0, 0, 0, 1, 0)
-    return bytes(image + headers + empty * more)
+    return bytes(image + headers + struct.pack("<IIQQQQIIQQ", 0, 1, 2, 0, 0, 0, 0, 0, 1, 0) * more)
 
 
 READERS += (
