@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from building import HEAD, asked, both_builds, call, loaded, one_function, text_of
-from conftest import ROOT, Patch, put, refused, write
+from conftest import ROOT, Patch, put, refused, some, write
 from honest.styles import published
 
 from grader.backends.native import compilers, nativebuild, sanitize, standin, toolchain
@@ -188,7 +188,7 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
     return answer.output.tolist()
 
 
-@pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
+@pytest.mark.parametrize("top, expected", some([(PUSH, 2), (f"{PUSH}std::vector<int> v;\n", 3), ("", 3)], 3))
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
     """The judged function returns 3 if the kit includes its torch headers before the file's text, else 2."""
     # The kit includes its headers before a file that begins with a pragma only if it does not compile otherwise.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from building import binding, includes
-from conftest import ASSIGNMENT, write
+from conftest import ASSIGNMENT, some, write
 
 from grader.assignment.records import Case
 from grader.backends.torch.zygote import Zygote
@@ -63,13 +63,13 @@ def test_a_public_result_does_not_reveal_a_hidden_size(tmp_path: Path, zygote: Z
     assert read != list(HIDDEN_SIZES)
 
 
-@pytest.mark.parametrize(("part1", "part2", "verdicts"), [
+@pytest.mark.parametrize(("part1", "part2", "verdicts"), some([
     ("", "", ("pass", "pass")),
     ("", READS, ("pass", "wrong")),
     ("", "if (N == 5) return V;", ("pass", "wrong")),
     ("if (N == 5) std::abort();", "", ("crash", "pass")),
     ('if (N == 8) throw std::runtime_error("no");', "", ("crash", "pass")),
-], ids=["right", "wrong on public cases", "wrong on the hidden one", "crash on the hidden one",
+], 2), ids=["right", "wrong on public cases", "wrong on the hidden one", "crash on the hidden one",
         "public crash"])  # fmt: skip
 def test_no_runner_of_public_calls_starts_after_a_hidden_call(
     part1: str, part2: str, verdicts: tuple[str, str], tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch,
