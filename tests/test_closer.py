@@ -38,7 +38,7 @@ from grader.judge import explanation
 from grader.judge.bench import Options, Watched
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import cpptext, dataflow, edited_source, edits, landmarks, scopes
+from grader.source import cpptext, dataflow, edited_source, edits, expression_edits, landmarks, scopes
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
@@ -405,8 +405,7 @@ def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     assert numbers(body(UPDATES.replace("memcpy(S, O, Bc * d);", "return;")).leaves()) == [15]
     sums = [place for place, _ in shown(UPDATES, "part4", ["sums"])]
     assert sums == [6, 10, 13], "the constant T is no sum"
-    assert numbers(body(UPDATES).row_sums()) == [10]
-    assert not body(UPDATES).kept_divisors()
+    assert numbers(body(UPDATES).row_sums()) == [10] and not body(UPDATES).kept_divisors()
     above = UPDATES.replace("float total = 0, ", "").replace("    const int", "float total = 0; const int")
     assert [name for _, name in body(above).kept_divisors()] == ["total"], "set in a loop further out"
 
@@ -528,8 +527,7 @@ def test_values_are_followed_into_called_functions() -> None:
     assert numbers(own.body.until("N")) == [12], "by a macro"
     blocks = "int i;\nfor (; i + 8 <= N; i += 8) s[0][i] += i;\nfor (; i < N; i++) s[1][i] = 0;\n}"
     blocks = f"void kernel(int N) {{\n{blocks}"
-    assert numbers(body(blocks).values(["s"])) == [3, 4]
-    assert not body(blocks).loops()
+    assert numbers(body(blocks).values(["s"])) == [3, 4] and not body(blocks).loops()
     assert numbers(body(blocks.replace("; i < N; i++", "; i < N - 1; i++")).loops()) == [3, 4]
     lines = clues.lines(body(FLOWING), ASSIGNMENT.part("part1"), ["store", "loops", "maximum"])
     within = {19: "", 6: "product, which line 14 calls", 8: "take, which line 12 calls"}
@@ -585,8 +583,7 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
 
     def read(lines: int) -> None:
         body = body_of(lines)
-        assert body is not None
-        assert not body.by_statements().reads(["c"])
+        assert body is not None and not body.by_statements().reads(["c"])
         clues.lines(body, ASSIGNMENT.part("part1"), [*clues.KNOWN, "input:Q", "store", "stored", "into:Q"])
 
     assert cpu_growth(read, 800, 3200, repeat=3) < 9, "4 times the lines: 16-fold if quadratic"
@@ -765,7 +762,7 @@ def test_threads_that_are_counted_outside_of_a_parallel_region_are_named() -> No
 def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     kernel = SimpleNamespace(body=body("void kernel() {\nreturn O;\n}"))
     closer: Any = SimpleNamespace(kernel=kernel, _named=str, _shared_out=list, _strides=list)
-    part = f"{races}\n  Give each thread its own part of it: index it by omp_get_thread_num()"
+    part = f"{races}\n  Give each thread its own: declare it, or index it by omp_get_thread_num()."
     step = ";" if "apart" in advice else " * d;"
     closer._with_indices = lambda races: [part, f"float *s = T + omp_get_thread_num(){step}"]
     message = Closer._raced(closer, Diagnosis("race", ""), races).message
@@ -1044,6 +1041,18 @@ def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
     words = {(each.line, repair._words(each)) for each in edits.candidates(code, ["kernel"])}
     assert {(2, "b - a in place of a - b"), (3, "at(a) + in place of at(a) -")} <= words
     assert (2, "a + in place of a -") not in words
+
+
+def test_ends_offsets_and_macros_that_declare_are_read() -> None:
+    code = "#define PTR(p, t) float *p = t\nvoid kernel(T Q, int B, int H, int N, int d) {\nPTR(q, Q);\n"
+    code += "int b, h, off = b * N * d + h * N * d, e = min(off + T, N);\nfor (int k = N / 4; k <= e; k += T) f();\n}"
+    found = edits.candidates(code, ["kernel"])
+    words = {(each.line, repair._words(each)) for each in found}
+    assert {(4, "b * N * d * H in place of b * N * d"), (4, "off + T - 1 in place of off + T")} <= words
+    assert (5, "N / 4 * 4 in place of N / 4") in words and not any("PTR" in each for _, each in words)
+    assert expression_edits._likely(["x", "Tail"], ["x", "tai", "Tail"], "tai", ())[0] == "Tail"
+    assert "(@ ? d * N + h" not in str([each.places for each in found])
+    assert edits.tile_lengths("#define T 16\nfor (;; i += T) for (;; j += 300) for (;; k += 8)") == [16, 8]
 
 
 ONE_LINE = """torch::Tensor kernel(torch::Tensor PTensor, torch::Tensor OTensor, int B, int H, int N) {

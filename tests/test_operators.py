@@ -241,8 +241,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
 def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[str, Diagnosis]) -> None:
     """The kernel exchanges two gradients: if their sizes are equal, it returns wrong ones; else it crashes."""
     diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
-    assert diagnosis.code.startswith("sig")
-    assert "Before that, the result was wrong on '" in diagnosis.message
+    assert diagnosis.code.startswith("sig") and "Before that, the result was wrong on '" in diagnosis.message
     assert f"d{first} gets the gradient of d{second}" in diagnosis.message
 
 

@@ -80,9 +80,7 @@ INDEX_LINES = re.compile(rf"\n(?:{INDEX_LEAD}|{VALUE_LEAD})(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
 #: General advice on a race, replaced or removed if the source text shows a more precise cause.
-OWN_PART = re.compile(
-    r"Give each thread its own part of it: index it by omp_get_thread_num\(\)(?:\s[^`]*?region\.)?"
-)
+OWN_PART = re.compile(r"Give each thread its own: declare it[^`]*?omp_get_thread_num\(\)\.")
 ADVICE = re.compile(
     rf"{OWN_PART.pattern}|Threads write the same element of [^`]*?add these arrays up, under omp critical\."
 )

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 
 from grader.assignment.records import Case
 from grader.backends import binding
@@ -27,6 +28,8 @@ from grader.source.edited_source import Edit
 
 #: Limits on attempts to build, on edits in one build, on lines in a message, and on elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
+#: Sizes that are tried up to at most this number count heads, say. They are not cut into tiles.
+MOST_HEADS = 8
 #: Limit on the output elements of the public inputs on which only found edits are called.
 LARGEST_OF_FOUND = 1 << 20
 #: In the first PRECISE builds, a compiler error removes only the edit at its place. In later builds it also removes
@@ -167,6 +170,7 @@ def _found(
     larger = [
         case for case in _public(judged.kernel, LARGEST_OF_FOUND) if _outputs(judged.kernel, case) > LARGEST
     ]
+    larger += filter(built.can_choose, _beyond(judged.kernel, wrong[0], edits.tile_lengths(source)))
     found, further = dict[int, Edit](), list[Case]()
     is_tiny = _outputs(judged.kernel, cases[0]) <= TINY
     search.work = 0
@@ -263,6 +267,23 @@ class _Search:
     def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
         return sorted(cases, key=partial(self.is_right, number=0))
+
+
+def _beyond(kernel: Kernel, case: Case, lengths: Sequence[int]) -> Iterator[Case]:
+    """Yield inputs like `case` of which one size is just above one of `lengths`, those of the file's own tiles.
+
+    An edit may be right only if there is a single tile. The other sizes are small.
+    """
+    probes = {name: sizes for name, sizes in kernel.oracle.probes.items() if name in kernel.shape}
+    small = {name: sizes[min(1, len(sizes) - 1)] for name, sizes in probes.items()}
+    cut = [
+        name for name, sizes in probes.items() if max(sizes) > MOST_HEADS and name not in kernel.oracle.tiles
+    ]
+    for name, length in product(cut, lengths):
+        other = replace(case, shape={**case.shape, **small, name: length + 1})
+        with contextlib.suppress(UsageError):  # the sizes may not fit together
+            kernel.inputs_of(other)
+            yield other
 
 
 def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:

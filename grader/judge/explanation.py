@@ -25,7 +25,7 @@ from grader.core.errors import KitError, UsageError
 from grader.core.results import Diagnosis, Verdict
 from grader.explain import clues
 from grader.explain.case_run import CaseRun
-from grader.explain.closer_look import Closer
+from grader.explain.closer_look import NUMBERS, Closer
 from grader.explain.explanation_errors import attempt
 from grader.explain.hang_samples import Samples
 from grader.explain.judged_part import Checked, JudgedPart
@@ -117,8 +117,10 @@ def _helper_first(
     first = (
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )
-    # The failing helper explains a crash: leave out the details of the crash.
+    # The failing helper explains a crash, and results that change: leave out their details.
+    numbers = NUMBERS.search(known.message) if known.code == "unsteady" else None
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
+    rest = numbers[0] if numbers else rest
     body = landmarks.function(results.marker.source, helper.function)
     places = [clues.Shown(place, "") for place in body.find(r"\w")] if body is not None else []
     shown = (

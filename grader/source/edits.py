@@ -16,13 +16,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 from grader.source import expression_edits, loop_edits, statement_edits
-from grader.source.cpptext import Definition, blanked, definitions
+from grader.source.cpptext import Definition, blanked, definitions, macros
 from grader.source.edited_source import Edit
 from grader.source.landmarks import closed
 from grader.source.scopes import FOR_HEAD, WORD, collapsed, declared_names, line_of, row_before, statement_end
 
 #: Limits on edits, and on characters and variables of a source.
 MOST_EDITS, LARGEST, MOST_KNOWN = 2400, 1 << 17, 1000
+#: Limits on the result of `tile_lengths`.
+MOST_LENGTHS, LONGEST_TILE = 3, 128
 #: The kinds of edits of a function. Edits of the same rank keep this order.
 KINDS = (
     expression_edits.in_calls,
@@ -145,6 +147,16 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
         kept = [one for one in kept if not any(_uses(one[1], counters, head) for head in nest)]
     kept.sort(key=lambda each: each[0])
     return [edit for _, edit in kept[:MOST_EDITS]]
+
+
+def tile_lengths(source: str) -> list[int]:
+    """Return the up to MOST_LENGTHS largest numbers, from 2 to LONGEST_TILE, by which loops of a C++ source step."""
+    code = blanked(source)
+    numbers = {macro.name: macro.text.strip() for macro in macros(code) if macro.parameters is None}
+    numbers |= dict(re.findall(r"\bconst(?:expr)?\b[^;=()]*?\b(\w+)\s*=\s*(\d+)\s*;", code))
+    steps = [numbers.get(step, step) for step in re.findall(r"\+=\s*(\w+)\s*\)", code)]
+    lengths = {int(step) for step in steps if step.isdigit() and len(step) < 4}
+    return sorted((each for each in lengths if 1 < each <= LONGEST_TILE), reverse=True)[:MOST_LENGTHS]
 
 
 def _uses(edit: Edit, names: set[str], span: tuple[int, int]) -> bool:

@@ -11,7 +11,16 @@ from itertools import accumulate, islice, pairwise, product, zip_longest
 from grader.source.cpptext import apart, macros
 from grader.source.edited_source import EXTREME, Edit, function_macros, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
-from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
+from grader.source.scopes import (
+    TILE_END,
+    WORD,
+    Name,
+    in_scope,
+    is_whole,
+    line_of,
+    row_before,
+    simple_statements,
+)
 
 MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_NEAREST, MOST_UNUSED, MOST_BRACKETED, MOST_TOKENS = (
     10,
@@ -57,8 +66,6 @@ _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*
 _PRODUCT = re.compile(
     r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\]\s*[({])(?!\s*(?:\+\+|--|->))"
 )
-#: A variable that is set to the end of a tile. Groups: the variable, the value.
-_TILE_END = re.compile(r"\b(\w+)\s*=([^;=]{0,200}(?:\bmin\b|\?)[^;=]{0,200});")
 _FIRST_OF_TILE = re.compile(r"\b([A-Za-z_]\w*)\s*\+(?![+=])")
 #: A loop's counter and its bound, if the bound is one name.
 _BOUND = re.compile(r"\b(\w+)\s*<=?\s*([A-Za-z_]\w*)\s*(?=;)")
@@ -238,14 +245,21 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
     """Return the likeliest replacements of `old`.
 
-    First come names that differ from `old` in case only, then names in `favoured`, then the rest. In each group, the
-    name declared nearest to `old` comes first, then the one declared last, then the second nearest, and so on.
+    First come names that differ from `old` in case only. Then come those of which one begins with the other, as Bc and
+    bcCur, then names in `favoured`, then the rest. In each group, the name declared nearest to `old` comes first, then
+    the one declared last, then the second nearest, and so on.
     """
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
     mixed = [name for pair in zip(nearest, reversed(others), strict=True) for name in pair]
-    mixed.sort(key=lambda name: (name.lower() != old.lower(), name not in favoured))
+    mixed.sort(key=lambda name: (name.lower() != old.lower(), not _is_akin(name, old), name not in favoured))
     return list(dict.fromkeys(mixed))[:MOST_NAMES]
+
+
+def _is_akin(one: str, other: str) -> bool:
+    """Return True if one of the names begins with the other, in any case, and both have several characters."""
+    short, long = sorted((one.lower(), other.lower()), key=len)
+    return len(short) > 1 and long.startswith(short)
 
 
 def _before(code: str, at: int) -> str:
@@ -351,7 +365,7 @@ def filled(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
 
 
 def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that round a quotient up."""
+    """Yield edits that round a quotient up, or begin a loop at the multiple below instead of at the quotient."""
     rounded = list[Edit]()
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = in_scope(known, part.start())
@@ -359,6 +373,9 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             up = f" + (@ && {part[1]} % {part[2]} != 0)"
             new = f"({part[1]} + {part[2]} - 1) / {part[2]}"
             rounded.append(Edit(line_of(code, part.start()), part[0], new, ((part.end(), part.end(), up),)))
+            if _IN_HEAD.search(row_before(code, part.start())):
+                place = insertion(part.end(), f" * (@ ? {part[2]} : 1)")
+                yield ranked_edit(code, 0.6, part.start(), part[0], f"{part[0]} * {part[2]}", [place])
     yield from ((0, edit) for edit in rounded)
     if 1 < len(rounded) <= MOST_ALIKE:
         words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
@@ -380,7 +397,7 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
             rest = code[at : at + 200].split(";")[1] if ";" in code[at : at + 2] else ""
             ends = set(WORD.findall(rest))
             # A loop to the end of a tile, such as `min(k0 + T, N)`, probably begins at the first index of the tile.
-            bounds = [one[2] for one in _TILE_END.finditer(code, begin, end) if one[1] in ends]
+            bounds = [one[2] for one in TILE_END.finditer(code, begin, end) if one[1] in ends]
             tiles = {name for name in _FIRST_OF_TILE.findall(" ".join([*bounds, rest])) if name not in used}
             used |= ends - tiles
         # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
@@ -414,10 +431,15 @@ def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         if is_bare or re.search(r"\bfor\s*\([^()]*$", before):
             continue
         if all(is_whole(scope.get(name, "")) for name in names):
-            others = [name for name in often if name not in names and is_whole(scope.get(name, ""))]
+            sized = [name for name in scope if len(names) > 2 and re.fullmatch(r"[A-Z]", name)]
+            others = [name for name in dict.fromkeys([*often, *sized]) if name not in names]
+            others = [name for name in others if is_whole(scope.get(name, ""))]
+            # In `b * N + h`, the size of the later counter h is likely to be the missing factor: `b * H * N + h`.
+            later = WORD.findall(re.split(r"[;\]]", code[at : at + 80])[0])
             for k, name in enumerate(others[:MOST_UNUSED]):
                 place = insertion(at, f" * (int)(@ ? {name} : 1)")
-                yield ranked_edit(code, 1.3 + 0.2 * k, at, term[1], f"{term[1]} * {name}", [place])
+                rank = 1.3 + 0.2 * k - (name != name.lower() and name.lower() in later)
+                yield ranked_edit(code, rank, at, term[1], f"{term[1]} * {name}", [place])
 
 
 def row_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -583,8 +605,8 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
                 words = f"{new} in place of {index[1]}, and {after[1]} * {factor} in line {line_of(code, after.end())}"
                 yield ranked_edit(code, 1.3, index.start(1), index[1], new, places, words)
     # In `[offset + i * N + j]`, leave the first two terms together with the third.
-    first_terms = r"(?<![\w.*/])([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b"
-    sums = re.compile(rf"{first_terms}(?!\s*\+\s*\w+\s*\])")
+    first_terms = r"(?<![\w.*/])(?<![-*/]\s)([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\b"
+    sums = re.compile(rf"{first_terms}(?!\s*[*/]|\s*\+\s*\w+\s*\])")
     for index in sums.finditer(code, begin, end):
         scope = in_scope(known, index.start())
         if all(is_whole(scope.get(name, "")) for name in index.groups()):

@@ -9,6 +9,7 @@ from itertools import combinations, islice, pairwise
 from grader.source.edited_source import MOST_DEPTH, Edit, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import (
+    TILE_END,
     WORD,
     Name,
     collapsed,
@@ -291,6 +292,12 @@ def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 new = f"std::min({one[2].strip()}, {most})"
                 places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
                 yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
+    # The end of a loop that includes its end.
+    included = set(re.compile(r"<=\s*(\w+)\s*;").findall(code, begin, end))
+    for one in TILE_END.finditer(code, begin, end):
+        if one[1] in included and (sum_ := re.search(r"\b[A-Za-z_]\w*\s*\+\s*\w+(?!\s*-)\b", one[2])):
+            at, old = one.start(2) + sum_.end(), sum_[0]
+            yield ranked_edit(code, 0.7, at, old, f"{old} - 1", [insertion(at, " - (@ ? 1 : 0)")])
     limits = " ".join(re.findall(r"\bmin(?:<\w+>)?\(([^;]{0,200}?)\)", code[begin:end]))
     for one in tile.finditer(code, begin, end):
         around = any(head.end() < one.start() < last for head, last in heads)

@@ -19,12 +19,19 @@ _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)&?"
     r"|((?:std::)?vector\s*<\s*[A-Za-z_]\w*\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
 )
+#: The text of a macro that declares a variable. Groups: const, type, `*`, name.
+_DECLARES = re.compile(
+    r"\s*(const\s+)?(?:(?:std::)?(int|long|size_t|int64_t|float|double)|auto)\b\s*([*&]*)\s*"
+    r"(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*(\w+)\s*[=(]"
+)
 #: A number that is declared by its first value.
 _AUTO = re.compile(r"\bauto\s+(\w+)\s*=\s*-?(\d+\.?\d*f?|\.\d+f?)\s*(?=[;,])")
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
 )
 FOR_HEAD = re.compile(r"\bfor\s*\(")
+#: A variable that is set to the end of a tile. Groups: the variable, the value.
+TILE_END = re.compile(r"\b(\w+)\s*=([^;=]{0,200}(?:(?i:\bmin)|\?)[^;=]{0,200});")
 WORD = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\b|\d+(?![.\w]))")
 #: The head of a statement: pragmas, then a loop, a condition, or an opening brace (group 1). Before the brace, a lambda
 #: expression may have its return type, and a constructor the initial values of members.
@@ -78,6 +85,19 @@ def words_in(code: str, text: str) -> set[str]:
 
 
 @lru_cache(maxsize=4)
+def _declaring_macros(code: str) -> dict[str, tuple[str, int, int]]:
+    """Return {macro that declares a variable: (kind, position of the parameter with its name, end of the macro)}."""
+    found = dict[str, tuple[str, int, int]]()
+    for each in macros(code):
+        declared = _DECLARES.match(each.text)
+        if declared is not None and declared[4] in (each.parameters or ()):
+            kind = "pointer" if declared[3] else declared[2]
+            at = (each.parameters or ()).index(declared[4])
+            found[each.name] = (f"const {kind}" if declared[1] else kind, at, each.end)
+    return found
+
+
+@lru_cache(maxsize=4)
 def declared_names(code: str) -> tuple[Name, ...]:
     """Return the variables that a text declares, each with the span in which it is in scope.
 
@@ -99,6 +119,11 @@ def _declared_names(code: str) -> Iterator[Name]:
             uses = re.compile(rf"\b{macro.name}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
             for use in islice(uses.finditer(code, macro.end), MOST_USES):
                 yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
+    for name, (kind, at, end) in _declaring_macros(code).items():
+        for use in islice(re.compile(rf"\b{name}\s*\(([\w\s,.]*)\)").finditer(code, end), MOST_USES):
+            words = [word.strip() for word in use[1].split(",")]
+            if at < len(words) and words[at].isidentifier():
+                yield Name(words[at], kind, use.end(), scope_end(code, use.end(), ends))
     for one in _AUTO.finditer(code):
         kind = "int" if one[2].isdigit() else "float"
         yield Name(one[1], kind, one.end(), scope_end(code, one.end(), ends))
@@ -208,8 +233,12 @@ def row_before(code: str, at: int) -> str:
 
 
 def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
-    """Return the simple statements in a span. The body of an `if` or `else` is included only if it has braces."""
+    """Return the simple statements in a span. The body of an `if` or `else` is included only if it has braces.
+
+    Calls of macros that declare a variable are left out.
+    """
     found, depth, start = list[Statement](), 0, begin
+    declaring = _declaring_macros(code)
     blocks = list[tuple[int, int]]()
     """For each open brace, the offset after it and the number of open round brackets around it."""
     for one in re.compile(r"[(){};]|^[ \t]*#[^\n]*", re.MULTILINE).finditer(code, begin, end):
@@ -229,8 +258,10 @@ def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
                 at = closed(code, head.end(), "()")
             at += len(code[at : one.end()]) - len(code[at : one.end()].lstrip())
             text = code[at : one.start()]
-            if text and not re.match(
-                r"\)|(?:if|else|while|do|case|default|return|break|continue|using)\b", text
+            if (
+                text
+                and not re.match(r"\)|(?:if|else|while|do|case|default|return|break|continue|using)\b", text)
+                and text.partition("(")[0].strip() not in declaring
             ):
                 found.append(Statement(at, one.end(), text, blocks[-1][0], code[start:at].strip() != ""))
         start = one.end() if 0 in (before, depth) else start

@@ -213,8 +213,9 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 is_whole_sum = re.search(r"=\s*0\s*[;,]", code[at:body]) is not None
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
                 if fits and _can_leave(new, code[at:last], own):
-                    words = f"before the loop of line {line_of(code, at)} add `{new}`"
                     opens, closes = _braces(at, loops, is_in_block=body in outer)
+                    words = f"before the loop of line {line_of(code, at)} add `{new}`"
+                    words += ", with braces around both" if opens else ""
                     beside = (outer.get(body, at), f"{opens} if (@) {{ {new} }} "), (last, closes)
                     places = [insertion(*one) for one in beside if one[1]]
                     yield ranked_edit(code, 1 + 0.05 * passed, start, "", new, places, words)

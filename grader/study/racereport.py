@@ -224,8 +224,8 @@ def _advice(race: Race) -> str:
     """Return advice on how to declare or index the variable of a race."""
     if race.made is not None:
         return (
-            "Give each thread its own part of it: index it by omp_get_thread_num() or by the parallel loop's variable, "
-            "or declare it inside the region."
+            "Give each thread its own: declare it inside the region, or name it in firstprivate(...). If it has a part "
+            "for each thread, index it by omp_get_thread_num()."
         )
     if race.is_static:
         return "A static variable is shared by all threads and calls: declare it without 'static'."

@@ -189,9 +189,9 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
         b, h = np.argwhere(~rows.any(2))[0].tolist()
         if (abs(weights - right)[rows.any(2)] < CLOSE).all():
             return Dissected(
-                f"All of head (b={b}, h={h}) of the output is 0, and the heads that are written are right: does a "
-                "loop over heads or batches end too early?",
-                ("unlooped:B", "unlooped:H", "loops"),
+                f"All of head (b={b}, h={h}) of the output is 0, and the heads that are written are right: is "
+                "the offset of each head right, or does a loop over heads or batches end too early?",
+                ("unlooped:B", "unlooped:H", "index", "loops"),
             )
         return Dissected(
             f"All of head (b={b}, h={h}) of the output is 0, and other heads are wrong, too: is the offset of a head "

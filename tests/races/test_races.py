@@ -478,8 +478,7 @@ def test_delays_do_not_make_right_results_wrong(master: str, start: Start, tmp_p
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
         # In the first call, torch's idle threads use CPU time, as if they worked. After 300 calls their share is small.
-        assert right_answers(session, "part2", SERIAL_CALLS, 128) == SERIAL_CALLS
-        assert not session.shares_work
+        assert right_answers(session, "part2", SERIAL_CALLS, 128) == SERIAL_CALLS and not session.shares_work
 
 
 SIGNS = r"""
