@@ -148,13 +148,11 @@ def test_a_kernel_computes_and_is_profiled_as_it_would_be_outside(kennel: Kennel
 
 
 def test_memory_threads_disk_and_time_are_bounded_and_a_full_disk_is_emptied(kennel: Kennel) -> None:
-    assert 0 < kennel.value("fills_the_memory", 64) <= 4.5
-    assert 4 < kennel.value("starts_threads", 3000) < 1500
+    assert 0 < kennel.value("fills_the_memory", 64) <= 4.5 and 4 < kennel.value("starts_threads", 3000) < 1500
     for deed, number in (("fills_the_disk", 64), ("makes_files", 400)):
         filled = kennel.do(deed, number)
         assert filled.status == "crash" and "it wrote more than" in filled.message, deed
-        assert not any(kennel.zygote._scratch.iterdir())
-        assert kennel.value("writes_a_note") == 1
+        assert not any(kennel.zygote._scratch.iterdir()) and kennel.value("writes_a_note") == 1
     with kennel.runner() as session:
         assert call(session, "loops", timeout_s=0.4).status == "timeout"
         assert not Path(f"/proc/{session.pid}").exists()

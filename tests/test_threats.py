@@ -97,8 +97,7 @@ def test_every_threat_ends_in_its_verdict_or_flag(
         wall_s = time.monotonic() - wall_s
         assert submission.first.wall_s == 0.0 or wall_s < submission.first.wall_s
         # The limit is on the judge's own time; compilers and kernels have other limits.
-        assert time.process_time() - started_s < JUDGE_CPU_S
-        assert result.sandbox["tier"] == tier
+        assert time.process_time() - started_s < JUDGE_CPU_S and result.sandbox["tier"] == tier
         rows = [(submission.threats[part.id], part) for part in result.parts]
         wrong = {row.name: found for row, part in rows if (found := faults(row, tier, result, part))}
         files = [path for place in PUBLIC_FOLDERS for path in place.glob(f"{named['marker']}*")]

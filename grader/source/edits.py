@@ -173,7 +173,9 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             # A line may use one wrong size several times, as in `(N + Bc - 1) / Bc`. Leave out heads of loops: if the
             # step of a loop over tiles is changed, this may hide a mistake.
             is_head = FOR_HEAD.search(row_before(code, begin)) is not None
-            if _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new) and not is_head:
+            is_size = _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new)
+            # A range names its array twice: `copy(a.begin(), a.begin() + n, ...)`.
+            if (is_size or code.startswith((".begin()", ".end()"), end)) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
             for piece in _PIECE.finditer(code, code.rfind("\n", 0, begin) + 1, code.find("\n", end)):
                 if piece.start() <= begin and end <= piece.end():

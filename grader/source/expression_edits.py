@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, product, zip_longest
 
@@ -117,6 +117,7 @@ _COPIED = re.compile(
 )
 #: A number, a variable or an element.
 _ATOM = r"[\w.]+(?:\[[^][]*\])?"
+_SUM_OF_TWO = re.compile(rf"(?<![\w.])({_ATOM})\s*=\s*({_ATOM})\s*\+\s*({_ATOM})\s*;")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
 
 
@@ -670,10 +671,11 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     """Yield edits of values that are set or returned: brackets, a factor, a divisor, a term, or no call of exp()."""
     summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
     rescaling = set(_RESCALING.findall(code, begin, end))
+    sums = {one[1]: {one[2], one[3]} for one in _SUM_OF_TWO.finditer(code, begin, end)}
     maxima = list(dict.fromkeys(_MAXIMUM.findall(code, begin, end)))
     for value in _values(code, begin, end, known):
         yield from _other_brackets(code, value)
-        yield from _added_operands(code, value, rescaling)
+        yield from _added_operands(code, value, rescaling | _halves(code, value, sums))
         yield from _rescaled_sums(code, value)
         yield from _rescaled_terms(code, value, maxima)
         yield from _without_exp(code, value)
@@ -770,6 +772,15 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
         yield ranked_edit(
             code, 1.3, ends[-1], old, f"{old} + 1.0f", [*value.kept[:1], place, *value.kept[1:]]
         )
+
+
+def _halves(code: str, value: _Value, sums: Mapping[str, set[str]]) -> set[str]:
+    """Return the terms of the sum that divides a value: in `(a + b) / s` after `s = l + k`, l may be a factor of a.
+
+    `sums`: {variable or element: its two terms}.
+    """
+    divisors = re.findall(rf"/\s*({_ATOM})", code[value.begin : value.last])
+    return set[str]().union(*(sums.get(each, set()) for each in divisors))
 
 
 def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:

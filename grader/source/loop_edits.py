@@ -292,12 +292,18 @@ def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 new = f"std::min({one[2].strip()}, {most})"
                 places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
                 yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
-    # The end of a loop that includes its end.
     included = set(re.compile(r"<=\s*(\w+)\s*;").findall(code, begin, end))
+    last_indices = set[str]()
     for one in TILE_END.finditer(code, begin, end):
-        if one[1] in included and (sum_ := re.search(r"\b[A-Za-z_]\w*\s*\+\s*\w+(?!\s*-)\b", one[2])):
+        if re.search(r"-\s*1\s*$", one[2]):
+            last_indices.add(one[1])
+        elif one[1] in included and (sum_ := re.search(r"\b[A-Za-z_]\w*\s*\+\s*\w+\b", one[2])):
             at, old = one.start(2) + sum_.end(), sum_[0]
             yield ranked_edit(code, 0.7, at, old, f"{old} - 1", [insertion(at, " - (@ ? 1 : 0)")])
+    for head in re.compile(r"\b(\w+)\s*<\s*(?=(\w+)\s*;)").finditer(code, begin, end):
+        if head[2] in last_indices:
+            new, place = f"{head[1]} <= {head[2]}", insertion(head.end(), "(@ ? 1 : 0) + ")
+            yield ranked_edit(code, 0.6, head.start(), f"{head[1]} < {head[2]}", new, [place])
     limits = " ".join(re.findall(r"\bmin(?:<\w+>)?\(([^;]{0,200}?)\)", code[begin:end]))
     for one in tile.finditer(code, begin, end):
         around = any(head.end() < one.start() < last for head, last in heads)

@@ -53,6 +53,11 @@ _PILED_UP = re.compile(
     r"(?<=[;{})])\s*(?:(\w*[wW]rite\w*)\(\s*([^;()]+),\s*\w*[rR]ead\w*\(\s*\2\)\s*\+"
     r"|([A-Za-z_]\w*((?:\[[^\[\]]*\]|\([^()]*\))+))\s*(?:\+=|=\s*\3\s*\+))"
 )
+#: The same in three statements: a number gets the element, grows, and is written. Groups: number, element, writer.
+_WRITTEN_BACK = re.compile(
+    r"(?<=[;{})])\s*float\s+(\w+)\s*=\s*\w*[rR]ead\w*\(\s*([^;()]+)\)\s*;\s*\1\s*\+=[^;{}]{0,300};"
+    r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
+)
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
 _COPIES_OF = re.compile(
     r"\bfor\s*\(\s*(((?!const\b|auto\b)[A-Za-z_][\w:]*(?:\s*<[^<>;()]*>)?)\s+(\w+))\s*:\s*([^;(){}]+)\)"
@@ -197,10 +202,16 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     outer = {body: at for at, body, _ in outer_loops(code, begin, end)}
     loops = list(for_loops(code, begin, end))
     shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
-    for one in islice(_PILED_UP.finditer(code, begin, end), MOST_STATED):
-        start, indices = (one.start(1), one[2]) if one[1] else (one.start(3), one[4])
+    piled = [
+        (one.start(1), one[2], one[1], "") if one[1] else (one.start(3), one[4], "", one[3])
+        for one in islice(_PILED_UP.finditer(code, begin, end), MOST_STATED)
+    ]
+    piled += [(one.start(1), one[2], one[3], "") for one in _WRITTEN_BACK.finditer(code, begin, end)]
+    for start, indices, writer, element in piled[:MOST_STATED]:
         # A writer may take a reference to the value.
-        zero, reset = ("float zero = 0; ", f"{one[1]}({one[2]}, zero);") if one[1] else ("", f"{one[3]} = 0;")
+        zero, reset = (
+            ("float zero = 0; ", f"{writer}({indices}, zero);") if writer else ("", f"{element} = 0;")
+        )
         names, own, inside, passed = set(WORD.findall(indices)), set[str](), "", 0
         for at, body, last in reversed(loops):
             if not body <= start < last:
