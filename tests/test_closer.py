@@ -1045,16 +1045,19 @@ def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
 
 def test_ends_offsets_and_macros_that_declare_are_read() -> None:
     code = (
-        "#define PTR(p, t) float *p = t\nvoid kernel(T Q, vector<float> u, vector<float> o, int B, int H"
-        ", int N, int d) {\nPTR(q, Q);\nint b, h, off = b * N * d + h * N * d, e = min(off + T, N);\nfor"
-        " (int k = N / 4; k <= e; k += T) f();\nfor (int k = 0; k < N; k++) {\nfloat v = read(u, h, d);"
-        "\nv += k;\nwrite(u, h, d, v);\n}\nint m = min(b, h) - 1;\nfloat s = q[0] + u[0], l;\nfor (; b <"
-        " m;) o[0] = (o[0] + e) / l;\nl = s + u[b];\ncopy(u.begin(), u.end(), q);\n}"
+        "#define PTR(p, t) float *p = t\nvoid kernel(T Q, vector<float> u, vector<float> o, int B, int H, int N, int d"
+        ") {\nPTR(q, Q);\nint b, h, off = b * N * d + h * N * d, e = min(off + T, N);\nfor (int k = N / 4; k <= e; k +"
+        "= T) f();\nfor (int k = 0; k < N; k++) {\nfloat v = read(u, h, d);\nv += k;\nwrite(u, h, d, v);\n}\nint m = m"
+        "in(b, h) - 1;\nfloat s = q[0] + u[0], l;\nfor (; b < m;) o[0] = (o[0] + e) / l;\nl = s + u[b];\ncopy(u.begin("
+        "), u.end(), q);\nint g = N / 4;\nfor (int k = g; k < N; k++) f();\nfor (int t = 0; t + T <= N; t += T) {\nint"
+        " to = t + T;\n}\no[0] = o[0] + e / l;\n}"
     )
     found = edits.candidates(code, ["kernel"])
     assert {(4, "b * N * d * H in place of b * N * d"), (4, "off + T - 1 in place of off + T"),
             (13, "b <= m in place of b < m"), (5, "N / 4 * 4 in place of N / 4"), (13, "o[0] * s in place of o[0]"),
-            (15, "o in place of u, 2 times in this line"),
+            (15, "o in place of u, 2 times in this line"), (17, "g * 4 in place of g"),
+            (18, "t < N in place of t + T <= N, and std::min(t + T, N) in line 19"),
+            (21, "o[0] * s / l in place of o[0]"),
             (7, "before the loop of line 6 add `float zero = 0; write(u, h, d, zero);`")} <= {
                 (each.line, repair._words(each)) for each in found}  # fmt: skip
     assert not any("PTR" in repair._words(each) or "d * N + h" in each.new for each in found)

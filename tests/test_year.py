@@ -217,8 +217,7 @@ def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tm
     row = Row("s", "<script>", "", hidden, classrows.score(hidden), None, late_days=1)
     page = feedback.html(classrows.assignment(), row)
     assert "Hidden tests failed in: part2" in page and "<script>" not in page
-    assert not [text for text in classrows.SECRETS if text in page]
-    assert '<table class="points">' in page
+    assert not [text for text in classrows.SECRETS if text in page] and '<table class="points">' in page
     broken = classrows.result(tuple(classrows.part(*known, "compile_error") for known in classrows.PARTS))
     row = Row("s", "s", "", broken, classrows.score(broken), None)
     for text in (feedback.html(classrows.assignment(), row), feedback.feedback(classrows.assignment(), row)):

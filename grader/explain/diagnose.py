@@ -32,13 +32,13 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake that explains less than half of the informative outputs is not named (see `settled`). Other mistakes are
+#: A mistake that explains at most half of the informative outputs is not named (see `settled`). Other mistakes are
 #: named: without the words PARTLY if they explain at least the share _EXPLAINING of these outputs, or if fewer than
 #: _FEWEST_AGAINST of these outputs contradict them.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
-#: Beginning of the message for a mistake that explains at least half of the outputs, but fewer than _EXPLAINING.
+#: Beginning of the message for a mistake that explains more than half of the outputs, but fewer than _EXPLAINING.
 PARTLY = "Likely cause of only"
 #: Limit on the mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
@@ -267,7 +267,7 @@ def _settled(
     narrowed = diagnosis.narrowed_to(left)
     if diagnosis.code in _SAYS_LITTLE or saying - most < _FEWEST_AGAINST or most >= _EXPLAINING * saying:
         return narrowed
-    if 2 * most < saying:
+    if 2 * most <= saying:
         return diagnosis.unexplained()
     return replace(narrowed, message=f"{PARTLY} {most} of {saying} wrong outputs: {narrowed.message}")
 

@@ -364,7 +364,8 @@ def _words(edit: Edit, source: str = "") -> str:
         first, end = source.rfind("\n", 0, begin) + 1, source.find("\n", begin)
         # Do not stop at an operator or inside brackets.
         while len(re.findall(rf"(?:\b|(?!\w)){re.escape(old)}(?!\w)", source[first:end])) > 1 or (
-            old != edit.old and (not re.match(r"[\w(]", old) or old.count(")") > old.count("("))
+            old != edit.old
+            and (not re.match(r"[\w(]", old) or any(old.count(b) > old.count(a) for a, b in ("()", "[]")))
         ):
             more = re.search(r"(?:\w+|[^\w\s])\s*$", source[first:begin])
             if more is None:

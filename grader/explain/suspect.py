@@ -115,7 +115,14 @@ def matching_suspects(
             (full if explains_right else partial).append(suspect)
     if is_right:
         return partial
-    return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])
+    return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL and not _is_left_out(seen) else [])
+
+
+def _is_left_out(seen: Deviation) -> bool:
+    """Return True if all wrong elements are as they were before the call: many predictions fit such elements."""
+    held = seen.inputs.get(seen.output)
+    before = np.zeros_like(seen.actual) if held is None or held.shape != seen.actual.shape else held
+    return bool((seen.actual == before)[seen.wrong].all())
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:

@@ -117,8 +117,11 @@ _COPIED = re.compile(
 )
 #: A number, a variable or an element.
 _ATOM = r"[\w.]+(?:\[[^][]*\])?"
+#: A variable that is set to a quotient, and a loop that begins at a variable. Groups: variable, divisor; variable.
+_GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
+_BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
 _SUM_OF_TWO = re.compile(rf"(?<![\w.])({_ATOM})\s*=\s*({_ATOM})\s*\+\s*({_ATOM})\s*;")
-_QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
+_QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
 
 def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -378,6 +381,12 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 place = insertion(part.end(), f" * (@ ? {part[2]} : 1)")
                 yield ranked_edit(code, 0.6, part.start(), part[0], f"{part[0]} * {part[2]}", [place])
     yield from ((0, edit) for edit in rounded)
+    # A loop over the rest may begin at a number of groups in place of their end.
+    groups = {one[1]: one[2] for one in _GROUPS.finditer(code, begin, end)}
+    for one in _BEGINS_AT.finditer(code, begin, end):
+        if by := groups.get(one[1]):
+            new, place = f"{one[1]} * {by}", insertion(one.end(1), f" * (@ ? {by} : 1)")
+            yield ranked_edit(code, 0.6, one.start(1), one[1], new, [place])
     if 1 < len(rounded) <= MOST_ALIKE:
         words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
         together = tuple(place for edit in rounded for place in edit.places)
@@ -678,6 +687,7 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         yield from _added_operands(code, value, rescaling | _halves(code, value, sums))
         yield from _rescaled_sums(code, value)
         yield from _rescaled_terms(code, value, maxima)
+        yield from _rescaled_quotients(code, value, sums)
         yield from _without_exp(code, value)
         yield from _divided(code, value, summed)
 
@@ -781,6 +791,24 @@ def _halves(code: str, value: _Value, sums: Mapping[str, set[str]]) -> set[str]:
     """
     divisors = re.findall(rf"/\s*({_ATOM})", code[value.begin : value.last])
     return set[str]().union(*(sums.get(each, set()) for each in divisors))
+
+
+def _rescaled_quotients(
+    code: str, value: _Value, sums: Mapping[str, set[str]]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that rescale the other term of a sum with a quotient: `o * l / s + k / s` in place of `o + k / s`.
+
+    `sums`: {variable or element: its two terms}, as s above.
+    """
+    ends = list(_terms_of(code, value.begin, value.last - 1))
+    spans = list(zip([value.begin, *ends], ends, strict=False))
+    for divided in [one for one in spans if "/" in code[slice(*one)]]:
+        divisor = re.split(r"/\s*", code[slice(*divided)])[-1].strip()
+        for begin, end in [one for one in spans if "/" not in code[slice(*one)]]:
+            term = code[begin:end].strip("+- \n")
+            for factor in sorted(sums.get(divisor, ())):
+                place = insertion(end, f" * (@ ? {factor} / {divisor} : 1.0f)")
+                yield ranked_edit(code, 0.5, end, term, f"{term} * {factor} / {divisor}", [place])
 
 
 def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:

@@ -40,6 +40,8 @@ _TEST = re.compile(
     r"(\bif\s*\(|[=(])((?:[\w.\s*+-]|\[[^][]*\])+?)(?<![<>=-])([<>]=?)(?![<>=])"
     r"((?:[\w.\s*+-]|\[[^][]*\])+)(?=\)\s*(?![;,+*/<>=.)&|-])|\?)"
 )
+#: The condition of a loop over whole tiles only. Groups: all of it, first index, length, end.
+_WHOLE_TILES = re.compile(r"(?<=;)\s*((\w+)\s*\+\s*(\w+)\s*<=\s*(\w+))(?=\s*;)")
 _JUMPS = re.compile(r"\b(?:continue|break|return|goto)\b[^;]{0,200};\s*\}$")
 _LEFT_OUT = re.compile(r"\bif\s*\(\s*([\w.]+)\s*>=?\s*(\w+)\s*\)\s*\{?\s*(break|continue)(?=\s*;)")
 #: A value from a call with plain arguments, as in `blocks = split(N, Br);`, and the value of an exp() of a difference.
@@ -292,6 +294,16 @@ def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 new = f"std::min({one[2].strip()}, {most})"
                 places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
                 yield ranked_edit(code, 1.0, one.start(2), one[2], new, places)
+    # Whole tiles only: the condition and the end of the tile have to change together.
+    for head in _WHOLE_TILES.finditer(code, begin, end):
+        old, first, length, most = head.groups()
+        reached = re.compile(rf"=\s*({first}\s*\+\s*{length})\s*;")
+        if end_of_tile := reached.search(code, head.end(), scope_end(code, head.end(), ())):
+            condition = wrapped(head.span(1), f"(@ ? {first} < {most} : ")
+            places = [*condition, *wrapped(end_of_tile.span(1), f"gpt149_least(@, {most}, ")]
+            limited = f"std::min({end_of_tile[1]}, {most}) in line {line_of(code, end_of_tile.start(1))}"
+            words = f"{first} < {most} in place of {old}, and {limited}"
+            yield ranked_edit(code, 0.7, head.start(1), old, "", places, words)
     included = set(re.compile(r"<=\s*(\w+)\s*;").findall(code, begin, end))
     last_indices = set[str]()
     for one in TILE_END.finditer(code, begin, end):

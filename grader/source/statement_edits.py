@@ -53,9 +53,9 @@ _PILED_UP = re.compile(
     r"(?<=[;{})])\s*(?:(\w*[wW]rite\w*)\(\s*([^;()]+),\s*\w*[rR]ead\w*\(\s*\2\)\s*\+"
     r"|([A-Za-z_]\w*((?:\[[^\[\]]*\]|\([^()]*\))+))\s*(?:\+=|=\s*\3\s*\+))"
 )
-#: The same in three statements: a number gets the element, grows, and is written. Groups: number, element, writer.
+#: The same in several statements: a number gets the element, grows, and is written. Groups: number, element, writer.
 _WRITTEN_BACK = re.compile(
-    r"(?<=[;{})])\s*float\s+(\w+)\s*=\s*\w*[rR]ead\w*\(\s*([^;()]+)\)\s*;\s*\1\s*\+=[^;{}]{0,300};"
+    r"(?<=[;{})])\s*float\s+(\w+)\s*=\s*\w*[rR]ead\w*\(\s*([^;()]+)\)\s*(?:;\s*\1\s*\+=|\+)[^;{}]{0,300};"
     r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
 )
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
