@@ -91,7 +91,7 @@ def _declaring_macros(code: str) -> dict[str, tuple[str, int, int]]:
     for each in macros(code):
         declared = _DECLARES.match(each.text)
         if declared is not None and declared[4] in (each.parameters or ()):
-            kind = "pointer" if declared[3] else declared[2]
+            kind = "pointer" if "*" in declared[3] else declared[2] or "float"
             at = (each.parameters or ()).index(declared[4])
             found[each.name] = (f"const {kind}" if declared[1] else kind, at, each.end)
     return found
