@@ -28,7 +28,7 @@ from grader.source.edited_source import Edit
 
 #: Limits on attempts to build, on edits in one build, on lines in a message, and on elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: Sizes that are tried up to at most this number count heads, say. They are not cut into tiles.
+#: A size whose largest value to try is at most this, such as the number of heads, is not cut into tiles.
 MOST_HEADS = 8
 #: Limit on the output elements of the public inputs on which only found edits are called.
 LARGEST_OF_FOUND = 1 << 20

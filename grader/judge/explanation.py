@@ -118,9 +118,9 @@ def _helper_first(
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )
     # The failing helper explains a crash, and results that change: leave out their details.
-    numbers = NUMBERS.search(known.message) if known.code == "unsteady" else None
     rest = known.message if verdict == "wrong" else f"{known.message.partition(': ')[0]}."
-    rest = numbers[0] if numbers else rest
+    if known.code == "unsteady" and (numbers := NUMBERS.search(known.message)):
+        rest = numbers[0]
     body = landmarks.function(results.marker.source, helper.function)
     places = [clues.Shown(place, "") for place in body.find(r"\w")] if body is not None else []
     shown = (

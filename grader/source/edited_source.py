@@ -66,7 +66,7 @@ class Edit:
         return self.is_insertion or any(new[:1].isdigit() or new[:1] == "-" for _, _, new in self.places)
 
     def lines(self, source: str) -> set[int]:
-        """Return the lines of the source that this edit changes; `line` may be another, which they concern."""
+        """Return the lines of the source that this edit changes. The `line` that messages show may be another one."""
         return {line_of(source, begin) for begin, _, _ in self.places}
 
 

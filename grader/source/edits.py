@@ -153,8 +153,9 @@ def tile_lengths(source: str) -> list[int]:
     """Return the up to MOST_LENGTHS largest numbers, from 2 to LONGEST_TILE, by which loops of a C++ source step."""
     code = blanked(source)
     numbers = {macro.name: macro.text.strip() for macro in macros(code) if macro.parameters is None}
-    numbers |= dict(re.findall(r"\bconst(?:expr)?\b[^;=()]{0,80}?\b(\w+)\s*=\s*(\d+)\s*;", code))
+    numbers |= dict(expression_edits.NAMED_NUMBER.findall(code))
     steps = [numbers.get(step, step) for step in re.findall(r"\+=\s*(\w+)\s*\)", code)]
+    steps = [numbers.get(step, step) for step in steps]  # after `T = TILE_SIZE`, say
     lengths = {int(step) for step in steps if step.isdigit() and len(step) < 4}
     return sorted((each for each in lengths if 1 < each <= LONGEST_TILE), reverse=True)[:MOST_LENGTHS]
 

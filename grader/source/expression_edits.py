@@ -49,7 +49,7 @@ _SUM = re.compile(
 #: The step NAME of a loop (`i += NAME`): usually the length of a tile.
 _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
 #: A declared integer and its first value, a number above 1 or a name.
-_NAMED_NUMBER = re.compile(
+NAMED_NUMBER = re.compile(
     r"\b(?:int|long|size_t|unsigned)\s+(\w+)\s*=\s*([2-9]|[1-9]\d+|[A-Za-z_]\w*)\s*[;,]"
 )
 _COUNTER = re.compile(
@@ -66,6 +66,7 @@ _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*
 _PRODUCT = re.compile(
     r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\]\s*[({])(?!\s*(?:\+\+|--|->))"
 )
+#: In the end of a tile, such as `k0 + T`: the tile's first index.
 _FIRST_OF_TILE = re.compile(r"\b([A-Za-z_]\w*)\s*\+(?![+=])")
 #: A loop's counter and its bound, if the bound is one name.
 _BOUND = re.compile(r"\b(\w+)\s*<=?\s*([A-Za-z_]\w*)\s*(?=;)")
@@ -103,14 +104,10 @@ _PART = re.compile(r"[;{}&|?]")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 #: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
 _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
-_ACCUMULATED = re.compile(
-    r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
-)
-#: The same calls with an element as the first value. Group 1 is the element.
-_BEGUN = re.compile(
-    r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,"
-    r"\s*([A-Za-z_]\w*(?:\[[^][]*\]|\([^()]*\)))(?=\s*[,)])"
-)
+_ADDS_UP = r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*"
+#: A library call that adds up from the whole number 0, or from an element, which is group 1.
+_ACCUMULATED = re.compile(rf"{_ADDS_UP}0(?=\s*[,)])")
+_BEGUN = re.compile(rf"{_ADDS_UP}([A-Za-z_]\w*(?:\[[^][]*\]|\([^()]*\)))(?=\s*[,)])")
 #: A copy of an array's element. Groups: the copy, the element.
 _COPIED = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[[^][]*\])?)\s*=(?!=)\s*([A-Za-z_]\w*\[[^][]*\])(?=\s*[;,])"
@@ -120,6 +117,7 @@ _ATOM = r"[\w.]+(?:\[[^][]*\])?"
 #: A variable that is set to a quotient, and a loop that begins at a variable. Groups: variable, divisor; variable.
 _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
+#: A variable or element that is set to a sum. Groups: it, the two terms.
 _SUM_OF_TWO = re.compile(rf"(?<![\w.])({_ATOM})\s*=\s*({_ATOM})\s*\+\s*({_ATOM})\s*;")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
@@ -241,7 +239,7 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
     Edits that make a block longer could leave a single block, which hides a mistake that needs several blocks.
     """
     whole, numbers = {each.name for each in known if is_whole(each.kind)}, _named_numbers(code)
-    named = _NAMED_NUMBER.findall(code, begin, end)
+    named = NAMED_NUMBER.findall(code, begin, end)
     constants = {name for name, value in named if value.isdigit() or value in numbers}
     return (set(_STEP.findall(code, begin, end)) & whole) | constants
 
