@@ -22,6 +22,7 @@ from grader.assignment.records import Case
 from grader.backends import binding
 from grader.core.arrays import np
 from grader.core.errors import UsageError
+from grader.explain.case_run import CaseRun
 from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
 from grader.source import cpptext, dataflow, edited_source, edits, scopes
 from grader.source.edited_source import Edit
@@ -152,6 +153,7 @@ def _found(
     search = _Search(built)
     # Even without an edit this build may be right by chance (if the kernel reads outside of an array, say): then stop.
     runs = [built.call(case, 0, fresh=True, cpu_s=LIKELY_S) for case in cases]
+    measured = [(case, run) for case, run in zip(cases, runs, strict=True) if run and run.call.status == "ok"]
     used = {
         k: 0.0 if run is None else run.call.cpu_s or 0.0
         for k, run in enumerate(runs)
@@ -168,7 +170,9 @@ def _found(
     cases = [*tiny, *wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
     larger = [
-        case for case in _public(judged.kernel, LARGEST_OF_FOUND) if _outputs(judged.kernel, case) > LARGEST
+        case
+        for case in _public(judged.kernel, LARGEST_OF_FOUND)
+        if _outputs(judged.kernel, case) > LARGEST and _cpu_s(judged.kernel, case, measured) < LIKELY_S
     ]
     larger += filter(built.can_choose, _beyond(judged.kernel, wrong[0], edits.tile_lengths(source)))
     found, further = dict[int, Edit](), list[Case]()
@@ -267,6 +271,16 @@ class _Search:
     def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
         return sorted(cases, key=partial(self.is_right, number=0))
+
+
+def _cpu_s(kernel: Kernel, case: Case, measured: Sequence[tuple[Case, CaseRun]]) -> float:
+    """Return the CPU seconds that a call on a case needs, judging by the `measured` run with the most operations.
+
+    Returns 0 if nothing was measured or the lab does not count operations.
+    """
+    counts = [(kernel.oracle.flops({**kernel.shape, **each.shape}), run.call.cpu_s) for each, run in measured]
+    most, cpu_s = max(((most, cpu_s or 0.0) for most, cpu_s in counts), default=(0, 0.0))
+    return kernel.oracle.flops({**kernel.shape, **case.shape}) * cpu_s / most if most else 0.0
 
 
 def _beyond(kernel: Kernel, case: Case, lengths: Sequence[int]) -> Iterator[Case]:
