@@ -227,7 +227,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
 #: contain this word, and also blanks.
 UNNAMED = re.compile(
     r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
-    r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
+    r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)(?: \(BuildId: [0-9a-f]+\))?$",
     re.MULTILINE,
 )
 MOST_ADDRESSES, LOOKUP_S = 100, 20.0
@@ -238,7 +238,9 @@ def with_lines(output: str, program: Path) -> str:
 
     addr2line (binutils) finds the lines; without this tool the output is returned unchanged.
     """
-    wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
+    # The sanitizers of GCC 13 cannot read the program's path inside a sandbox, and print this link to it.
+    own = (str(program), "/proc/self/exe")
+    wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] in own))
     if not wanted:
         return output
     # A return address points behind the call: take the byte before it.
@@ -251,7 +253,7 @@ def with_lines(output: str, program: Path) -> str:
     }
 
     def named(match: re.Match[str]) -> str:
-        lines = places.get(match["offset"], []) if match["file"] == str(program) else []
+        lines = places.get(match["offset"], []) if match["file"] in own else []
         return "\n".join(f"{match['lead']} {line}" for line in lines) or match[0]
 
     return UNNAMED.sub(named, output)
