@@ -34,9 +34,16 @@ HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style"
 #: Tiers for all threats: the strongest, and the strongest without namespaces. Others test rows that depend on them.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 JUDGE_CPU_S = 60.0  # limit on the judge's own processor time for one file: over ten times the usual time
-#: Folder of secret files. The threats' sources contain its path, always the same, so that their objects are cached.
-#: Names of files in public folders are derived from it, so that they differ between checkouts.
-SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+#: Folder with a folder of secret files for each test. The threats' sources contain its path, always the same, so that
+#: their objects are cached. Names of files in public folders are derived from it: parallel tests and other checkouts
+#: have other names.
+SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{digest(str(ROOT))}"
 
 
 class Confinements:
@@ -83,13 +90,18 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("boxes", "submission", "table"), [*cases()])
 def test_every_threat_ends_in_its_verdict_or_flag(
-    boxes: Tiers, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
+    boxes: Tiers,
+    submission: Submission,
+    table: bool,
+    confinements: Confinements,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     for box in boxes:
         zygote, tier, folder = confinements.zygote(box), box.tier, tmp_path / box.tier
         # Build a row for each tier if its end depends on what the compiler can read there.
         own = tier * (submission.first.open_end is not None)
-        secrets = SECRETS / f"{own}{'-table' * table}-{boxes[0].tier}"
+        secrets = SECRETS / f"{own}-{digest(request.node.name)}"
         secrets.mkdir(parents=True, exist_ok=True)
         named = places(secrets)
         processes, started_s, wall_s = len(descendants(os.getpid())), time.process_time(), time.monotonic()
