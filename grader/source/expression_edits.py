@@ -31,8 +31,8 @@ MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_NEAREST, MOST_UNUSED, MOST_BRACKETED, M
     10,
     32,
 )
-#: Limits on the words of a function, and on places that one edit changes in the same way.
-MOST_WORDS, MOST_ALIKE = 4000, 4
+#: Limits on the words of a function, on places that one edit changes in the same way, and on a call's characters.
+MOST_WORDS, MOST_ALIKE, LONGEST_CALL = 4000, 4, 1000
 #: Limit on the characters of an expression that a message shows whole. Of a longer one, it shows the last operand.
 LONGEST_SHOWN = 48
 _CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
@@ -127,7 +127,7 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     for call in _CALL.finditer(code, begin, end):
         if call[1] in _NO_CALLS:
             continue
-        last = closed(code, call.end(), "()")
+        last = closed(code, call.end(), "()", LONGEST_CALL)
         scope, at, bare = in_scope(known, call.start()), call.end(), list[tuple[int, int, str]]()
         for piece in re.finditer(r"(?<=[(,])\s*([A-Za-z_]\w*)\s*(?=[,)])", code[call.end() - 1 : last]):
             start = call.end() - 1 + piece.start(1)
@@ -155,7 +155,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     blocks, counters = _block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
     defined = _named_numbers(code)
-    lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]*\b(\w+)\s*=\s*\d+\s*;", code))
+    lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]{0,80}\b(\w+)\s*=\s*\d+\s*;", code))
     uses = Counter(re.findall(r"\w+", code[begin:end]))
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
     tiles |= dict.fromkeys(_FIRST.findall(code, begin, end))

@@ -959,17 +959,18 @@ def _changed(text: str) -> set[str]:
     return {name for found in _CHANGED.findall(text) for name in found if name}
 
 
-def closed(text: str, at: int, brackets: str) -> int:
-    """Return the offset after the bracket that closes the bracket before `at`; the text's end if it is never closed.
+def closed(text: str, at: int, brackets: str, most: int | None = None) -> int:
+    """Return the offset after the bracket that closes the bracket before `at`.
 
-    `brackets` is the opening and the closing bracket, such as "()".
+    `brackets` is the opening and the closing bracket, such as "()". Returns the end of the searched text, which is all
+    text or `most` characters, if the bracket is not closed in it.
     """
-    depth = 1
-    for found in re.compile(rf"[{re.escape(brackets)}]").finditer(text, at):
+    depth, end = 1, len(text) if most is None else min(len(text), at + most)
+    for found in re.compile(rf"[{re.escape(brackets)}]").finditer(text, at, end):
         depth += 1 if found[0] == brackets[0] else -1
         if depth == 0:
             return found.end()
-    return len(text)
+    return end
 
 
 def _added_names(text: str) -> set[str]:
