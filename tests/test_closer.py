@@ -1081,7 +1081,7 @@ def test_an_unused_tensor_and_all_uses_in_a_line_are_among_the_edits() -> None:
     found = edits.candidates(ONE_LINE, ["kernel"])
     words = {(each.line, repair._words(each, ONE_LINE)) for each in found}
     assert {(4, "PTensor in place of OTensor"), (6, "H in place of B, 2 times in this line")} <= words
-    assert {(7, "O[i + N in place of O[i"), (7, "P[i + N in place of P[i")} <= words
+    assert {(7, "O[i + N] in place of O[i]"), (7, "P[i + N] in place of P[i]")} <= words
     # A comma ends the value that edits put in brackets.
     row = next(
         row for row in edited_source.combined(ONE_LINE, "kernel", found).splitlines() if "h = (" in row

@@ -123,6 +123,7 @@ OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests",
 #: Clues that are searched only in the part's own function. In other functions such lines are usual.
 OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
 #: An assignment to an array's element. Group 1 is the array's name.
+_SETS_NUMBER = re.compile(r"(?<![-+*/])=\s*-?[\d.]+f?\s*[;,)]")
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")
 
 
@@ -218,7 +219,9 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "text":
         return "", body.uses(what) or body.reads(body.copied_in(what))
     if kind == "begun":
-        return "may include an old value", body.begun(_given(at, part, what))
+        found = body.begun(_given(at, part, what))
+        is_set = all(_SETS_NUMBER.search(place.text) for place in found)
+        return "a sum begins here" if is_set else "may include an old value", found
     if kind in ("until", "mixed"):
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
     if kind == "around":

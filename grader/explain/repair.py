@@ -96,7 +96,8 @@ def repairs(
                 judged, second, source, tried[begin : begin + MOST_TOGETHER], cases, smallest
             )
     found = _causes(found, facts)
-    if found and near:
+    # An edit that only adds a statement, such as a loop that clears an array, makes no wrong access by itself.
+    if found and (near or any(edit.old for edit in found.values())):
         found = _clean(judged, second, source, found, cases)
     if not found:
         return ""
@@ -387,7 +388,7 @@ def _words(edit: Edit, source: str = "") -> str:
             begin -= len(more[0])
             old, new = more[0] + old, more[0] + new
         after = begin + len(old)
-        while old != edit.old and old.count("(") > old.count(")") and after < end:
+        while old != edit.old and any(old.count(a) > old.count(b) for a, b in ("()", "[]")) and after < end:
             old, new, after = old + source[after], new + source[after], after + 1
     return f"{new} in place of {old}" if new else f"without {old}"
 

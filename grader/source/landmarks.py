@@ -62,6 +62,8 @@ _DECLARES_NUMBERS = re.compile(
 #: A call that makes a pointer to a tensor's memory, or a copy of it: `ptr(X)`.
 _POINTS_INTO = re.compile(r"[\w:]+(?:<[^<>]*>)?\s*\(\s*([A-Za-z_]\w*)\s*\)$")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
+#: The assignment of a value with an index or a call, but not of exp().
+_READS_FIRST = re.compile(r"(?<![-+*/%<>=!])=(?!=)(?![^;]*\b\w*exp\w*\s*\()[^;]*[\[(]")
 #: `sum += expression`: the sum's name, its index if it is an element (`S(i, j)`, `S[i]`), and the expression.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
@@ -411,7 +413,8 @@ class Body:
             if to_element or (sums & set(words) and any(handed)):
                 kept.add(n)
         begins = [place for place in self.values(sums) if "+=" not in self.code[place.line - 1]]
-        read = [place for place in begins if re.search(r"=.*[\[(]", self.code[place.line - 1])]
+        # Leave out statements that scale a sum, and exp() of a complete sum.
+        read = [place for place in begins if _READS_FIRST.search(self.code[place.line - 1])]
         if kept or read:
             return sorted([*read, *map(self.place, kept)], key=lambda place: place.line)
         return begins
