@@ -56,6 +56,7 @@ HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
 NO_MULTIPLE = re.compile(r"right where (\w+) is not a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
+FROM = re.compile(r"right where (\w+) <= \d+, wrong where \1 >= (\d+)")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
 #: The length of a last tile: `i0 + T < N ? T : N - i0`. If groups 1 and 3 differ, the line uses a wrong variable.
@@ -117,6 +118,8 @@ MOST_CHECKED = 4
 #: The inputs of a case of at most this product of sizes are exchanged, one after the other.
 MOST_SWAPPED = 1 << 16
 MOST_NUMBERS = 4
+#: Numbers of floats in a vector.
+VECTORS = (4, 8, 16)
 #: If the search for lines to look at (`clues`) finds none, a function of at most this many lines is shown whole.
 SHORT = 8
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
@@ -345,7 +348,9 @@ class Closer:
         facts = _lines_in(self.source.name, diagnosis.message)
         repairs = _sentence(lambda: self._repairs(smallest, facts=facts), "")
         lead = self._lead(found, shared, dissected)
-        shown = _sentence(lambda: self._lines(found, dissected, self._bounds(shared)), [])
+        shown = _sentence(
+            lambda: self._lines(found, dissected, self._bounds(f"{shared} {diagnosis.message}")), []
+        )
         if repairs:
             lead, shown = self._beside(repairs, lead, shown, has_cause)
         lines = [
@@ -1024,6 +1029,9 @@ class Closer:
                 str(dim) for dims in (*self.part.inputs.values(), self.part.output_dims) for dim in dims
             }
             return [f"unlooped:{above[1]}"] if above[1] in lengths else []
+        if number := FROM.search(facts_found):
+            lanes = ["lanes"] if int(number[2]) in VECTORS else []
+            return ["own_turns", "grown", *lanes, f"turns:{number[2]}"]
         if OF_OUTPUT.search(facts_found):
             return ["same_ends"]
         if relation := RELATED.search(facts_found):

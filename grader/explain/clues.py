@@ -91,6 +91,11 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\b_mm\w*_(?:extract|hadd|movehl|shuffle|permute|cast\w*128)|\b(\w+)\s*\[0\]\s*\+\s*\1\s*\[\d\]"
         ),
     ),
+    "own_turns": (
+        "each thread has one for all its turns: does it keep values of the last?",
+        Body.own_of_threads,
+    ),
+    "grown": ("this sum is divided by while the loop around still adds to it", Body.grown_divisors),
     "nowait": ("threads go on before the others have finished", lambda body: body.find(r"\bnowait\b")),
     "shares": ("work / threads is rounded down: is the remainder left out?", Body.shares),
     "added": (
@@ -218,6 +223,8 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return "", body.find(what)
     if kind == "text":
         return "", body.uses(what) or body.reads(body.copied_in(what))
+    if kind == "turns":
+        return f"begins its first or second turn only from {what} on", body.turns_from(int(what))
     if kind == "begun":
         found = body.begun(_given(at, part, what))
         is_set = all(_SETS_NUMBER.search(place.text) for place in found)

@@ -20,7 +20,7 @@ from itertools import product
 
 from grader.assignment.records import Case
 from grader.backends import binding
-from grader.core.arrays import np
+from grader.core.arrays import Array, np
 from grader.core.errors import UsageError
 from grader.explain.case_run import CaseRun
 from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
@@ -44,6 +44,8 @@ ABOVE, BELOW = 12, 3
 #: Limits on a call in CPU seconds: TINY_S for at most TINY output elements, SMALL_S for more, LIKELY_S for an edit that
 #: is likely right. They are long, because the build is not optimised.
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
+#: Number of edits called in one runner before it is checked for damage.
+IN_ONE_RUNNER = 24
 #: Limits on the further inputs for found edits: inputs proposed, inputs called, and output elements of each input.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
 _AUTO = re.compile(r"\bauto\s*[&*]*\s*(\w+)\s*=")
@@ -185,14 +187,14 @@ def _found(
     subtracts = body is not None and any(
         _SUBTRACTS.search(at.body.all_code()) for at in dataflow.reached(body)
     )
-    for edit in tried:
-        if search.work > MOST_WORK or len(found) > MOST_LINES:
+    # Many wrong edits are right on a tiny output: try a second case before `all_right` starts a new runner.
+    tries = list(zip(cases, (TINY_S if is_tiny else SMALL_S, SMALL_S), strict=False))
+    for edit in search.passing(tried, numbers, tries):
+        if len(found) > MOST_LINES:
             break
-        number = numbers[edit]
-        # Many wrong edits are right on a tiny output: try a second case before `all_right` starts a new runner.
-        tried_first = zip(cases, (TINY_S if is_tiny else SMALL_S, SMALL_S), strict=False)
-        if edit.line in found or not all(search.is_right(case, number, cpu_s=s) for case, s in tried_first):
+        if edit.line in found:
             continue
+        number = numbers[edit]
         if search.all_right(cases, number):
             further = further or search.by_rightness(drawn())[:MOST_FURTHER]
             # If the function subtracts a maximum, an edit that makes finite numbers infinite hides the mistake.
@@ -255,6 +257,53 @@ class _Search:
             return self.is_right(case, number, fresh=True, cpu_s=cpu_s)
         return run is not None and status == "ok" and run.is_right
 
+    def passing(
+        self, tried: Sequence[Edit], numbers: Mapping[Edit, int], tries: Sequence[tuple[Case, float]]
+    ) -> Iterator[Edit]:
+        """Yield the edits that are right on the first inputs, until MOST_WORK is done. Limits are in CPU seconds.
+
+        An edit that writes outside of an array may damage its runner, so that later edits seem wrong. After each group
+        of edits, the function without an edit is called once more. If its output has changed, each edit of the group is
+        called again in its own runner.
+        """
+        case = tries[0][0]
+        first, second = (self._output(case, fresh=not k) for k in range(2))
+        is_steady = _is_same(first, second)
+        for begin in range(0, len(tried), IN_ONE_RUNNER):
+            group = tried[begin : begin + IN_ONE_RUNNER]
+            passed = self._passed(group, numbers, tries)
+            if is_steady and not _is_same(first, self._output(case)):
+                passed = self._passed(group, numbers, tries, fresh=True)
+            yield from passed
+            if self.work > MOST_WORK:
+                break
+
+    def _passed(
+        self,
+        group: Sequence[Edit],
+        numbers: Mapping[Edit, int],
+        tries: Sequence[tuple[Case, float]],
+        *,
+        fresh: bool = False,
+    ) -> list[Edit]:
+        """Return the edits that are right on all of the first inputs, at most until MOST_WORK is done."""
+        return [
+            edit
+            for edit in group
+            if self.work <= MOST_WORK
+            and all(
+                self.is_right(case, numbers[edit], fresh=fresh and not k, cpu_s=s)
+                for k, (case, s) in enumerate(tries)
+            )
+        ]
+
+    def _output(self, case: Case, *, fresh: bool = False) -> Array | None:
+        """Return all outputs of the function without an edit, in one row; None without an output."""
+        run = self.built.call(case, 0, fresh=fresh, cpu_s=SMALL_S)
+        self._starts = run is None or run.call.status != "ok"
+        outputs = run.outputs if run is not None else None
+        return np.concatenate([each.reshape(-1) for each in outputs.values()]) if outputs else None
+
     def is_finite(self, case: Case, number: int) -> bool:
         """Return True if the function with edit `number` gives only finite numbers on a case."""
         run = self.built.call(case, number, fresh=True, cpu_s=LIKELY_S)
@@ -272,6 +321,10 @@ class _Search:
     def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
         return sorted(cases, key=partial(self.is_right, number=0))
+
+
+def _is_same(one: Array | None, other: Array | None) -> bool:
+    return one is not None and other is not None and np.array_equal(one, other, equal_nan=True)
 
 
 def _cpu_s(kernel: Kernel, case: Case, measured: Sequence[tuple[Case, CaseRun]]) -> float:

@@ -47,6 +47,7 @@ KINDS = (
     statement_edits.resets,
     statement_edits.cleared,
     statement_edits.made_anew,
+    statement_edits.other_cases,
     loop_edits.clipped,
     statement_edits.last_blocks,
     statement_edits.of_statements,
@@ -84,6 +85,8 @@ KINDS = (
     expression_edits.kept_copies,
     expression_edits.of_values,
     expression_edits.numbers,
+    expression_edits.halves,
+    expression_edits.single_factors,
 )
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array. Only the number of

@@ -33,6 +33,8 @@ MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_NEAREST, MOST_UNUSED, MOST_BRACKETED, M
 )
 #: Limits on the words of a function, on places that one edit changes in the same way, and on a call's characters.
 MOST_WORDS, MOST_ALIKE, LONGEST_CALL = 4000, 4, 1000
+#: Floats of the widest vector that edits know.
+LANES = 8
 #: Limit on the characters of an expression that a message shows whole. Of a longer one, it shows the last operand.
 LONGEST_SHOWN = 48
 _CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
@@ -119,6 +121,10 @@ _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
 #: A variable or element that is set to a sum. Groups: it, the two terms.
 _SUM_OF_TWO = re.compile(rf"(?<![\w.])({_ATOM})\s*=\s*({_ATOM})\s*\+\s*({_ATOM})\s*;")
+#: A variable that is set to a product. Groups: it, the two factors.
+_PRODUCT_OF_TWO = re.compile(
+    r"\b(?:float|double|auto)\s+(\w+)\s*=\s*([\w.]+(?:\[[^][]*\])*)\s*\*\s*([\w.]+(?:\[[^][]*\])*)\s*;"
+)
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
 
@@ -916,6 +922,30 @@ def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
                 return
         depth += (one[0] in "([") - (one[0] in ")]")
     yield at + len(code[at:end].rstrip())
+
+
+def halves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that take the other half of a vector, or another of its lanes from an array."""
+    for call in re.compile(r"\b_mm\w*_(?:extract|insert)\w*\(").finditer(code, begin, end):
+        old = code[call.start() : closed(code, call.end(), "()", LONGEST_CALL)]
+        if half := re.search(r",\s*([01])\s*\)$", old):
+            new = f"{old[: half.start(1)]}{1 - int(half[1])}{old[half.end(1) :]}"
+            yield ranked_edit(code, 1.5, call.start(), old, new)
+    lanes = list(re.compile(r"\b\w+\[([0-7])\]").finditer(code, begin, end))
+    if re.compile(r"\b(?:_mm\d*_|__m\d)").search(code, begin, end) and len(lanes) <= 2 * LANES:
+        for one, k in product(lanes, range(LANES)):
+            if str(k) != one[1]:
+                yield ranked_edit(code, 1.8, one.start(), one[0], one[0].replace(f"[{one[1]}]", f"[{k}]"))
+
+
+def single_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that use one factor of a product in place of the variable that keeps the product."""
+    ends = {(each.name, line_of(code, each.begin)): each.end for each in known}
+    for made in islice(_PRODUCT_OF_TWO.finditer(code, begin, end), MOST_TERMS):
+        last = ends.get((made[1], line_of(code, made.start())), end)
+        for use in re.compile(rf"(?<![\w.]){made[1]}\b(?!\s*[-+*/]?=(?!=))").finditer(code, made.end(), last):
+            for factor in made.group(2, 3):
+                yield ranked_edit(code, 1.6, use.start(), made[1], factor)
 
 
 def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

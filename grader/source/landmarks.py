@@ -20,6 +20,8 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
+#: Limit on divisions, and on lines that change a divisor, that are compared.
+MOST_DIVISIONS = 8
 #: Limit on the arrays that `never_begun` examines, and on the lines for which `updates`, `around_weights`, `summing`
 #: and `leaves` look for enclosing loops.
 _MOST_EQUAL = 16
@@ -44,6 +46,9 @@ _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 _ROUNDED_UP = re.compile(r"\(\s*\w+\s*\+\s*(\w+)\s*-\s*1\s*\)\s*/\s*\1\b")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
 _LEFT = r"\b(?:break|return|goto|throw)\b"
+#: The step of a loop, and numbers with names. Groups: step; name, number.
+_STEP = re.compile(r"\bfor\s*\([^;()]*;[^;]*;[^;]*\+=\s*(\w+)\s*\)")
+_NAMED_NUMBER = re.compile(r"(?:#\s*define\s|\b(?:int|size_t|auto)\s)\s*(\w+)\s*=?\s*(\d+)\b")
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 #: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
@@ -513,9 +518,10 @@ class Body:
         known = "|".join(self.made_of(names)[0])
         if not known:
             return []
+        # A fill sets all elements, so that no old value is left.
         adds = rf"\b(?:{known})\b[^;=]*\+=(?!=)|\b\w*[Ww]rite\w*\(\s*(?:{known})\b[^;]*\+[^+]"
         passed = (
-            r"^(?!.*\b(?:\w+Tensor|\w*[rR]ead\w*)\()(?!.*,\s*0[.0f]*\s*\)).*"
+            r"^(?!.*\b(?:\w+Tensor|\w*[rR]ead\w*|\w*fill\w*|memset)\()(?!.*,\s*0[.0f]*\s*\)).*"
             rf"\b\w+\(\s*&?(?:[^();]*,\s*&?)?(?:{known})\b(?!\.)"
         )
         read = rf"[rR]ead\w*\(\s*(?:{known})\b"
@@ -633,6 +639,41 @@ class Body:
                 if depth <= 0 and (letter == "}" or (letter == ";" and not opened)):
                     return n
         return self.last
+
+    def turns_from(self, count: int) -> list[Place]:
+        """Return the loops that run, or begin their second turn, only if a size is at least `count`."""
+        code = "\n".join(self.code)
+        numbers = dict(_NAMED_NUMBER.findall(code))
+        found = []
+        for place in self.steps():
+            step = _STEP.search(self.code[place.line - 1])
+            if step and numbers.get(step[1], step[1]) in (str(count), str(count - 1)) and count > 2:
+                found.append(place)
+        return found
+
+    def own_of_threads(self) -> list[Place]:
+        """Return the declarations in a parallel region before its `omp for`: each thread has one for all its turns."""
+        regions, shared = (
+            self.find(rf"#\s*pragma\s+omp\s+{word}\b") for word in ("parallel(?!.*\\bfor)", "for")
+        )
+        if not regions or not shared:
+            return []
+        declared = self.find(r"^\s*[\w:]+(?:<[^;<>]*>)?[\s*&]+\w+\s*[=({;\[]")
+        return [place for place in declared if regions[0].line < place.line < shared[0].line]
+
+    def grown_divisors(self) -> list[Place]:
+        """Return the lines that divide by a sum while the loop around them still adds to it."""
+        divisors, found = self._divisors(), []
+        for place in self.divisions()[:MOST_DIVISIONS]:
+            for name in sorted(divisors & set(_WORD.findall(self.code[place.line - 1])))[:2]:
+                added = self.find(rf"(?<![\w.]){name}\s*\+=")[:MOST_DIVISIONS]
+                begun = [at for at in self.values([name]) if at not in added][:MOST_DIVISIONS]
+                growing = set(self.enclosing(place.line)) & {
+                    head for at in added for head in self.enclosing(at.line)
+                }
+                if begun and growing - {head for at in begun for head in self.enclosing(at.line)}:
+                    found.append(place)
+        return found
 
     def cut(self, name: str) -> list[Place]:
         """Return the lines that divide the size `name` and round down, so that a loop may skip the size's remainder.

@@ -81,11 +81,15 @@ _ALLOCATED = re.compile(
     r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
     r"|new float\[([^][]*)\](?!\s*[({]))"
 )
-#: A declaration of objects of a struct by constructor calls: `Tile a(h, w), b(h, w);`. Groups: type, objects.
+#: A declaration of vectors, or of objects of a struct, by constructor calls: `Tile a(h, w), b(h, w);`. Groups: type,
+#: objects.
 _CONSTRUCTED = re.compile(
-    r"(?<=[;{}])\s*([A-Z]\w*)\s+(\w+\s*[({](?:[^;{}()]|\([^;()]*\))*[)}](?:\s*,[^;]*)?);"
+    r"(?<=[;{}])\s*([A-Z]\w*|(?:std::)?vector<\w+>)\s+(\w+\s*[({](?:[^;{}()]|\([^;()]*\))*[)}](?:\s*,[^;]*)?);"
 )
 _MADE_BY = re.compile(r"\b(\w+)\s*(\((?:[^;()]|\([^()]*\))*\)|\{[^;{}]*\})(?=\s*[,;])")
+#: An element that is set if a condition holds. Group 1 or 2 is the element.
+_SETS = r"([A-Za-z_]\w*(?:\[[^;=]*?\])+)\s*=(?!=)[^;{}]*;"
+_SET_IF = re.compile(rf"\bif\s*\((?:[^;(){{}}]|\([^;(){{}}]*\))*\)\s*(?:\{{\s*{_SETS}\s*\}}|{_SETS})")
 #: A loop that adds to each element of an array. Groups: loop head, counter, element.
 _SUMS_OF = re.compile(
     r"(\bfor\s*\([^;(){}]*?\b(\w+)\s*=[^;(){}]*;[^;(){}]*;[^;(){}]*\))\s*\{?\s*(\w+\[[^][]*\b\2\b[^][]*\])\s*\+="
@@ -254,16 +258,33 @@ def _can_leave(text: str, loop: str, own: Collection[str]) -> bool:
 
 
 def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that construct an object of a struct again at the start of each loop that uses it."""
+    """Yield edits that construct a vector, or an object of a struct, again at the start of each loop that uses it."""
     for one in _CONSTRUCTED.finditer(code, begin, end):
         last = closed(code, one.end(), "{}")
         for name, given in _MADE_BY.findall(code, one.start(2), one.end()):
+            # `resets` has the edits for a vector whose elements all begin with the same number.
+            if one[1].endswith("vector<float>") and re.fullmatch(
+                rf"\([^,]*(?:,\s*(?:{FLOAT}|0)\s*)?\)", given
+            ):
+                continue
             new = f"{name} = {one[1]}{given};"
             for body, ended in loop_bodies(code, one.end(), last):
                 if re.compile(rf"\b{name}\b").search(code, body, ended):
                     line, declared = line_of(code, body), line_of(code, one.start(1))
                     place, words = insertion(body, f" if (@) {{ {new} }} "), f"after line {line} add `{new}`"
                     yield 0.95, Edit(line, "", new, (place,), words, declared, "its first value")
+
+
+def other_cases(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set an element to 0 where a condition forbids to set it: an `else` to `if (i < n) t[i] = x;`."""
+    for one in islice(_SET_IF.finditer(code, begin, end), MOST_STATED):
+        if not re.compile(r"\s*else\b").match(code, one.end()):
+            new = f"else {one[1] or one[2]} = 0;"
+            place, words = (
+                insertion(one.end(), f" {new.replace(' ', ' if (@) ', 1)} "),
+                f"after it add `{new}`",
+            )
+            yield ranked_edit(code, 1.1, one.start(), "", new, [place], words)
 
 
 def last_blocks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -401,8 +401,8 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
     )
     yield Suspect(
         "flash_stale_tail",
-        f"{places} the row sum takes exp() of all Bc scores of a row: those beyond the last key come from what earlier "
-        "blocks left in Kj or Sij.",
+        f"{places} the row sum adds up all Bc weights of a row: those beyond the last key come from what earlier "
+        "blocks left in Kj, Sij or Pij.",
         lambda s: s.weights @ s.v / (s.row_sum + np.exp(_stale_scores(s)).sum(2, keepdims=True)),
         ("stale places of Sij",),
     )

@@ -43,7 +43,7 @@ def _begins(s: Situation) -> tuple[Array, Array]:
 
 MAXPOOL2D.gives_each(
     ("from_zero", "maximum_from_zero",
-     "The maximum begins at 0, so windows of negative numbers give 0: begin with the window's first number.",
+     "The maximum begins at 0 (or FLT_MIN, which is above 0): begin with the window's first number, or at -INFINITY.",
      lambda s: np.maximum(s.expected, 0)),
     ("smallest", "minimum", "Each window gives its smallest number: the comparison is reversed.",
      lambda s: _windows(s).min(4)),
