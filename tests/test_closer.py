@@ -1270,6 +1270,10 @@ def test_no_edit_hides_a_mistake() -> None:
      "t += exp(o[1]);\nint a = std::min(w, N), b = std::min(w, d);\nif (a == w) s = 1 / (s + t);\nw = N + d * w;\n"
      "for (;t;) {\nif (N % w == 0) { t += s; s = 0; }\n}", "omp_get_max_threads() in place of 4 | i * w in |"
      " o[1] = exp(o[1]) in | with `&& b == w` | t in place of (s + t) | N * w + d in | the loop of line 13 add `t +="),
+    ("std::vector<float> a(p, p + N);\nfloat g = p[0] * s;\nfor (int i = 0; i < N; i++) {\na[i] += _mm256_sum(t);\n"
+     "if (i < d) o[i] = g;\nauto h = _mm256_extractf128_ps(t, 0);\no[0] = s;\n}",
+     "add `a = std::vector<float>(p, p + N);` | p[0] in place of g | add `else o[i] = 0;` | o[4] in place of o[0]"
+     " | _mm256_extractf128_ps(t, 1) in place of"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
@@ -1313,6 +1317,22 @@ def test_an_edit_that_leaves_a_wrong_access_is_dropped() -> None:
         built = SimpleNamespace(bad=bad, is_clean=lambda cases, number: number == 2)
         second: Any = SimpleNamespace(edited=lambda *_, checked, built=built: built)
         assert [*repair._clean(judged, second, source, found, ()).values()] == left
+
+
+@pytest.mark.parametrize("damages", [True, False])
+def test_edits_after_one_that_damages_its_runner_are_called_again(damages: bool) -> None:
+    """Edit 1 damages its runner: all later calls in it are wrong. Edit 2 is right."""
+    damaged, tried = [False], [edited_source.Edit(k, "a", "b", ()) for k in (1, 2)]
+
+    def call(case: Any, number: int, *, fresh: bool = False, cpu_s: float = 0) -> Any:
+        damaged[0] = (damaged[0] and not fresh) or (damages and number == 1)
+        output = np.array([np.nan, float(damaged[0])])
+        found = SimpleNamespace(status="ok", has_waited=False)
+        return SimpleNamespace(call=found, is_right=number == 2 and not damaged[0], outputs={"": output})
+
+    search = repair._Search(cast(Any, SimpleNamespace(call=call)))
+    passed = search.passing(tried, {tried[0]: 1, tried[1]: 2}, [(cast(Any, None), 1.0)])
+    assert [*passed] == tried[1:]
 
 
 def test_a_function_that_changes_only_a_copy_is_found() -> None:
