@@ -1030,8 +1030,11 @@ class Closer:
             }
             return [f"unlooped:{above[1]}"] if above[1] in lengths else []
         if number := FROM.search(facts_found):
-            lanes = ["lanes"] if int(number[2]) in VECTORS else []
-            return ["own_turns", "grown", *lanes, f"turns:{number[2]}"]
+            fewest = int(number[2])
+            # With one turn for each thread, no thread can meet values of its last turn.
+            own = ["own_turns"] if fewest == self.kernel.shape["threads"] + 1 else []
+            lanes = ["lanes"] if fewest in VECTORS else []
+            return [*own, "grown", *lanes, f"turns:{fewest}"]
         if OF_OUTPUT.search(facts_found):
             return ["same_ends"]
         if relation := RELATED.search(facts_found):
