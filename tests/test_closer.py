@@ -547,6 +547,16 @@ def test_an_index_leads_to_its_assignments_and_a_size_or_line_to_its_loops() -> 
     bounds = Closer._bounds(cast(Any, None), "right where N = d, wrong where they differ")
     assert shown(LEFT_OVER.replace("j < N", "j < d", 1), "part4", bounds) == [(3, "this loop runs to d")]
     assert [numbers(found.enclosing(line)) for line in (6, 5, 9)] == [[2, 3], [2, 3, 5], [8, 9]]
+    # A size from which on a part is wrong: threads with a second turn, and a loop's first or second turn.
+    text = (
+        "const int T = 8;\nvoid kernel(int N) {\nfloat s = 0;\n#pragma omp parallel\n{\nRow a(N);\n#pragma omp for\n"
+        "for (int i = 0; i < N; i += T) {\ns += x[i];\ny[i] = x[i] / s;\n}\n}\n}\n"
+    )
+    threaded: Any = SimpleNamespace(kernel=SimpleNamespace(shape={"threads": 8}))
+    for number, lines in ((8, [8, 10]), (9, [6, 8, 10]), (10, [10])):
+        bounds = Closer._bounds(threaded, f"right where N <= {number - 1}, wrong where N >= {number}")
+        assert sorted(line for line, _ in shown(text, "part3", bounds)) == lines
+    assert not body(text.replace("float s", "s").replace("s += x", "float s = 0;\ns += x")).grown_divisors()
 
 
 def test_an_exception_without_a_message_is_reported_as_one_and_that_of_a_wrong_type_with_its_lines() -> None:

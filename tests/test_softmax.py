@@ -228,6 +228,16 @@ def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) 
     assert closer._alike("l2") == ["l1", "m1", "m2"]
 
 
+@pytest.mark.parametrize("wrong", [(2, 3), (1, 2)])
+def test_nan_in_masked_rows_alone_is_told(wrong: tuple[int, int]) -> None:
+    logits, actual = np.zeros((4, 5), np.float32), np.zeros((4, 5))
+    logits[2, :3] = logits[3, :4] = -np.inf
+    actual[wrong, :] = np.nan
+    seen = SimpleNamespace(inputs={"X": logits}, actual=actual)
+    _, words = ORACLES["online"].not_finite(seen, "10 of 20 elements")  # type: ignore[arg-type]
+    assert ("only in rows with 3 or more" in words) == (wrong == (2, 3))
+
+
 @pytest.mark.parametrize(("row", "code"), [(0, "left_empty"), (1, "right_empty"), (2, "row_range")])
 def test_rows_that_are_never_written_are_named_by_their_inputs(row: int, code: str) -> None:
     oracle, shape = ORACLES["merge"], {"R": 4, "d": 2}

@@ -90,18 +90,14 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("boxes", "submission", "table"), [*cases()])
 def test_every_threat_ends_in_its_verdict_or_flag(
-    boxes: Tiers,
-    submission: Submission,
-    table: bool,
-    confinements: Confinements,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    boxes: Tiers, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
 ) -> None:
+    test = digest(f"{[box.tier for box in boxes]} {submission.name} {table}")
     for box in boxes:
         zygote, tier, folder = confinements.zygote(box), box.tier, tmp_path / box.tier
         # Build a row for each tier if its end depends on what the compiler can read there.
         own = tier * (submission.first.open_end is not None)
-        secrets = SECRETS / f"{own}-{digest(request.node.name)}"
+        secrets = SECRETS / f"{own}-{test}"
         secrets.mkdir(parents=True, exist_ok=True)
         named = places(secrets)
         processes, started_s, wall_s = len(descendants(os.getpid())), time.process_time(), time.monotonic()

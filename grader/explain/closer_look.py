@@ -52,12 +52,12 @@ LIKELY = re.compile(r" \(tiles of \d+ would end there\)")
 #: Message on a crash. Its general advice, after the colon, is removed if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Patterns for facts that `common_facts.condition` returns: a size that is a multiple of a tile, a size above 1, two
-#: sizes that are compared. The groups are the names of the sizes.
+#: sizes that are compared, a size from a number on. The groups are the names of the sizes.
 MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
 NO_MULTIPLE = re.compile(r"right where (\w+) is not a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
-FROM = re.compile(r"right where (\w+) <= \d+, wrong where \1 >= (\d+)")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
+FROM = re.compile(r"right where (\w+) <= \d+, wrong where \1 >= (\d+)")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
 #: The length of a last tile: `i0 + T < N ? T : N - i0`. If groups 1 and 3 differ, the line uses a wrong variable.
 REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*-\s*(\w+)\b")
@@ -1015,7 +1015,8 @@ class Closer:
     def _bounds(self, facts_found: str) -> list[str]:
         """Return clues for loops whose ends may be wrong: keywords for the lines to show (see `clues`).
 
-        `facts_found` is the sentence of `common_facts` about the sizes at which calls are right or wrong.
+        `facts_found` has the sentence of `common_facts` about the sizes at which calls are right or wrong, and the
+        diagnosis's message.
         """
         if "beyond the last full tile" in facts_found:
             return list(clues.USUAL["remainder_tile"])

@@ -127,8 +127,9 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests", "cut"})
 #: Clues that are searched only in the part's own function. In other functions such lines are usual.
 OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
-#: An assignment to an array's element. Group 1 is the array's name.
+#: An assignment of a literal number.
 _SETS_NUMBER = re.compile(r"(?<![-+*/])=\s*-?[\d.]+f?\s*[;,)]")
+#: An assignment to an array's element. Group 1 is the array's name.
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")
 
 

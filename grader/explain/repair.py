@@ -332,9 +332,12 @@ def _cpu_s(kernel: Kernel, case: Case, measured: Sequence[tuple[Case, CaseRun]])
 
     Returns 0 if nothing was measured or the lab does not count operations.
     """
-    counts = [(kernel.oracle.flops({**kernel.shape, **each.shape}), run.call.cpu_s) for each, run in measured]
-    most, cpu_s = max(((most, cpu_s or 0.0) for most, cpu_s in counts), default=(0, 0.0))
-    return kernel.oracle.flops({**kernel.shape, **case.shape}) * cpu_s / most if most else 0.0
+    if not measured:
+        return 0.0
+    shapes = [{**kernel.shape, **each.shape} for each in (case, *(one for one, _ in measured))]
+    operations, *known = map(kernel.oracle.flops, shapes)
+    most, cpu_s = max(zip(known, (run.call.cpu_s or 0.0 for _, run in measured), strict=True))
+    return operations * cpu_s / max(1, most)
 
 
 def _beyond(kernel: Kernel, case: Case, lengths: Sequence[int]) -> Iterator[Case]:

@@ -33,6 +33,10 @@ _MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(?:\(([^()\n]{0,200})\))?((?:\\[ \t\r]*\n|[^\n])*)",
     re.MULTILINE,
 )
+#: A declared integer and its first value, a number above 1 or a name.
+NAMED_NUMBER = re.compile(
+    r"\b(?:int|long|size_t|unsigned)\s+(\w+)\s*=\s*([2-9]|[1-9]\d+|[A-Za-z_]\w*)\s*[;,]"
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,15 @@ def macros(code: str) -> tuple[Macro, ...]:
         )
         for one in _MACRO.finditer(code)
     )
+
+
+def named_numbers(code: str) -> dict[str, int]:
+    """Return the whole numbers that have names in C++ code: macros and first values of integers, by their names."""
+    texts = {macro.name: macro.text.strip() for macro in macros(code) if macro.parameters is None}
+    texts |= dict(NAMED_NUMBER.findall(code))
+    # A name may stand for another one: `int T = TILE_SIZE`.
+    found = {name: texts.get(text, text) for name, text in texts.items()}
+    return {name: int(text) for name, text in found.items() if re.fullmatch(r"\d{1,9}", text)}
 
 
 def hidden(

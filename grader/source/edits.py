@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from grader.source import expression_edits, loop_edits, statement_edits
-from grader.source.cpptext import Definition, blanked, definitions, macros
+from grader.source.cpptext import Definition, blanked, definitions, named_numbers
 from grader.source.edited_source import Edit
 from grader.source.landmarks import closed
 from grader.source.scopes import FOR_HEAD, WORD, collapsed, declared_names, line_of, row_before, statement_end
@@ -155,11 +155,9 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
 def tile_lengths(source: str) -> list[int]:
     """Return the up to MOST_LENGTHS largest numbers, from 2 to LONGEST_TILE, by which loops of a C++ source step."""
     code = blanked(source)
-    numbers = {macro.name: macro.text.strip() for macro in macros(code) if macro.parameters is None}
-    numbers |= dict(expression_edits.NAMED_NUMBER.findall(code))
-    steps = [numbers.get(step, step) for step in re.findall(r"\+=\s*(\w+)\s*\)", code)]
-    steps = [numbers.get(step, step) for step in steps]  # after `T = TILE_SIZE`, say
-    lengths = {int(step) for step in steps if step.isdigit() and len(step) < 4}
+    numbers = named_numbers(code)
+    steps = re.findall(r"\+=\s*(\w+)\s*\)", code)
+    lengths = {numbers.get(step, int(step) if re.fullmatch(r"\d{1,9}", step) else 0) for step in steps}
     return sorted((each for each in lengths if 1 < each <= LONGEST_TILE), reverse=True)[:MOST_LENGTHS]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, product, zip_longest
 
-from grader.source.cpptext import apart, macros
+from grader.source.cpptext import NAMED_NUMBER, apart, macros
 from grader.source.edited_source import EXTREME, Edit, function_macros, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import (
@@ -50,10 +50,6 @@ _SUM = re.compile(
 )
 #: The step NAME of a loop (`i += NAME`): usually the length of a tile.
 _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
-#: A declared integer and its first value, a number above 1 or a name.
-NAMED_NUMBER = re.compile(
-    r"\b(?:int|long|size_t|unsigned)\s+(\w+)\s*=\s*([2-9]|[1-9]\d+|[A-Za-z_]\w*)\s*[;,]"
-)
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from grader.core.harmless import harmless
-from grader.source.cpptext import apart, blanked, definition, definitions, parameter_names
+from grader.source.cpptext import apart, blanked, definition, definitions, named_numbers, parameter_names
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
@@ -46,9 +46,6 @@ _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 _ROUNDED_UP = re.compile(r"\(\s*\w+\s*\+\s*(\w+)\s*-\s*1\s*\)\s*/\s*\1\b")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
 _LEFT = r"\b(?:break|return|goto|throw)\b"
-#: The step of a loop, and numbers with names. Groups: step; name, number.
-_STEP = re.compile(r"\bfor\s*\([^;()]*;[^;]*;[^;]*\+=\s*(\w+)\s*\)")
-_NAMED_NUMBER = re.compile(r"(?:#\s*define\s|\b(?:int|size_t|auto)\s)\s*(\w+)\s*=?\s*(\d+)\b")
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 #: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
@@ -518,8 +515,8 @@ class Body:
         known = "|".join(self.made_of(names)[0])
         if not known:
             return []
-        # A fill sets all elements, so that no old value is left.
         adds = rf"\b(?:{known})\b[^;=]*\+=(?!=)|\b\w*[Ww]rite\w*\(\s*(?:{known})\b[^;]*\+[^+]"
+        # A fill sets all elements, so that no old value is left.
         passed = (
             r"^(?!.*\b(?:\w+Tensor|\w*[rR]ead\w*|\w*fill\w*|memset)\()(?!.*,\s*0[.0f]*\s*\)).*"
             rf"\b\w+\(\s*&?(?:[^();]*,\s*&?)?(?:{known})\b(?!\.)"
@@ -642,14 +639,10 @@ class Body:
 
     def turns_from(self, count: int) -> list[Place]:
         """Return the loops that run, or begin their second turn, only if a size is at least `count`."""
-        code = "\n".join(self.code)
-        numbers = dict(_NAMED_NUMBER.findall(code))
-        found = []
-        for place in self.steps():
-            step = _STEP.search(self.code[place.line - 1])
-            if step and numbers.get(step[1], step[1]) in (str(count), str(count - 1)) and count > 2:
-                found.append(place)
-        return found
+        wanted = (count, count - 1) if count > 2 else ()
+        lengths = {name for name, number in named_numbers("\n".join(self.code)).items() if number in wanted}
+        steps = "|".join(sorted({*map(str, wanted), *lengths}))
+        return self.find(rf"\bfor\s*\(.*\+=\s*(?:{steps})\s*\)") if steps else []
 
     def own_of_threads(self) -> list[Place]:
         """Return the declarations in a parallel region before its `omp for`: each thread has one for all its turns."""

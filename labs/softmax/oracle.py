@@ -173,7 +173,7 @@ class Rows(Oracle):
         if 0 < is_bad.sum() < is_bad.size and (fewest := masked[is_bad].min()) > np.median(masked[~is_bad]):
             return "not_finite", (
                 f"NaN or infinity in {amount}, and only in rows with {fewest} or more logits of -inf. Where "
-                "two maxima are subtracted, both may be -inf, and -inf minus -inf is NaN: leave out the one that is."
+                "two maxima are subtracted, both may be -inf, and -inf minus -inf is NaN."
             )
         return "not_finite", (
             f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is a number divided by a sum "
