@@ -15,6 +15,7 @@ from conftest import ASSIGNMENT, ROOT, some, write
 
 from grader.assignment import loading
 from grader.assignment.inputs import CaseInputs
+from grader.assignment.records import Case
 from grader.backends.faults import Broken
 from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
@@ -32,6 +33,7 @@ from grader.explain.closer_look import (
     _Findings,
 )
 from grader.explain.common_facts import Seen
+from grader.explain.judged_part import Checked
 from grader.explain.sanitizer_sites import Site
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
@@ -843,6 +845,35 @@ def test_the_second_build_runs_in_the_sandbox_of_the_judged_build(monkeypatch: p
     second = explanation.SecondBuild(bench, ExitStack())
     assert second.checked is not None and used == ["of the judged build"] * 2
     assert not second.is_allowed
+
+
+def test_an_index_that_no_thread_reported_is_found_with_one_thread(tmp_path: Path) -> None:
+    """With several threads, the process may end before the report with the index is printed."""
+    source = write(tmp_path, "void kernel(float *x, int i) {\nx[i] = 0;\n}\n")
+    small, index = (
+        "store to address 0x7f with insufficient space",
+        "index 9 out of bounds for type 'float [8]'",
+    )
+    second = explanation.SecondBuild(cast(Any, None), ExitStack())
+    second.checked = cast(Any, SimpleNamespace(source=source, build=SimpleNamespace(program=None)))
+    for text, threads in ((small, [4, 1]), (index, [4])):
+        called = list[int]()
+
+        def call(
+            marker: object, case: Case, found: Checked, called: list[int] = called, text: str = text
+        ) -> float:
+            called.append(case.shape["threads"])
+            said = index if called[1:] else text
+            found.sites.found = [
+                Site(each, case.name)
+                for each in sanitize.reports(f"module.cpp:2:5: runtime error: {said}", source)
+            ]
+            return 0.0
+
+        with patch.object(second, "_call", call), patch.object(explanation, "Marker"):
+            found = second.look(cast(Any, None), [Case("random", "random", 1, {"threads": 4})])
+        assert found is not None and called == threads
+        assert [site.report.has_index for site in found.sites.found] == [True]
 
 
 def test_a_suspect_that_raises_becomes_a_flag_and_names_nothing(failed_explanations: list[Flag]) -> None:

@@ -330,6 +330,13 @@ class SecondBuild:
                 break
             try:
                 used_s += self._call(marker, case, found)
+                reports = [site.report for site in found.sites.found]
+                if any(each.lacks_index for each in reports) and not any(each.has_index for each in reports):
+                    # A thread may end the process before another one reports the index: call it with one thread.
+                    alone = Checked(Sites(bench.source, bench.build.program))
+                    self._call(marker, replace(case, shape={**case.shape, "threads": 1}), alone)
+                    if any(site.report.has_index for site in alone.sites.found):
+                        found.sites = alone.sites
             except faults.Faulty:
                 break
         return found

@@ -100,6 +100,11 @@ class SanitizerReport:
         return self.kind == "vector index" or bool(re.search(r"\bindex -?\d+ out of bounds", self.message))
 
     @property
+    def lacks_index(self) -> bool:
+        """True if the report says that memory is too small, which follows another one that gives the index."""
+        return "insufficient space" in self.message
+
+    @property
     def of_value(self) -> str:
         """Headline for an error in a computed value, such as an integer overflow; "" for a bad memory access."""
         if self.kind != "undefined behaviour":
@@ -280,7 +285,7 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
         if described.has_index and not known.has_index:
             found[described.place] = described
     # Threads print in any order: the reports with an index say the most about a local array.
-    ordered = sorted(found.values(), key=lambda each: "insufficient space" in each.message)
+    ordered = sorted(found.values(), key=lambda each: each.lacks_index)
     # If something wrote beyond an array, leave out integer overflows: the write may have changed the numbers.
     is_damaged = any(each.kind == "heap-buffer-overflow write" for each in ordered)
     return tuple(each for each in ordered if not (is_damaged and "integer overflow" in each.message))
