@@ -22,7 +22,16 @@ from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Flag
-from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
+from grader.explain import (
+    clues,
+    common_facts,
+    diagnose,
+    explanation_errors,
+    hang_samples,
+    repair,
+    repair_inputs,
+    size_probe,
+)
 from grader.explain.closer_look import (
     COUNTED_EARLY,
     OUTSIDE,
@@ -33,6 +42,7 @@ from grader.explain.closer_look import (
     _Findings,
 )
 from grader.explain.common_facts import Seen
+from grader.explain.edited_calls import EditedCalls
 from grader.explain.judged_part import Checked
 from grader.explain.sanitizer_sites import Site
 from grader.explain.suspect import Suspect
@@ -1157,11 +1167,11 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
         return SimpleNamespace(call=call, is_right=n % tile != 0 or n == 4)
 
     wrong = [next(case for case in part.cases if case.shape.get("N") == case.shape.get("Bc") == 131)]
-    search: Any = repair._Search(SimpleNamespace(call=called))  # type: ignore[arg-type]
-    sizes = {"B": 1, "H": 1, "d": 1, "N": N, "Bc": Bc}
-    (case,) = repair._tiny(kernel, search, wrong, sizes, 9, lambda: list(repair._further(kernel, wrong)))
+    search: Any = EditedCalls(SimpleNamespace(call=called))  # type: ignore[arg-type]
+    sizes, drawn = {"B": 1, "H": 1, "d": 1, "N": N, "Bc": Bc}, [*repair_inputs.further_cases(kernel, wrong)]
+    (case,) = repair_inputs.tiny_case(kernel, search, wrong, sizes, 9, lambda: drawn)
     tried = tuple(case.shape[name] for name in "BHNd")
-    assert tried == least or (least is None and repair._outputs(kernel, case) < 1000)
+    assert tried == least or (least is None and repair_inputs.output_elements(kernel, case) < 1000)
     # An edit that ran before in the same runner may have caused a crash, so the call is repeated in a new runner.
     crash = SimpleNamespace(call=SimpleNamespace(status="crash", has_waited=False), is_right=False)
     search.built.call = lambda case, number, fresh, **how: called(case, number) if fresh else crash
@@ -1371,7 +1381,7 @@ def test_edits_after_one_that_damages_its_runner_are_called_again(damages: bool)
         found = SimpleNamespace(status="ok", has_waited=False)
         return SimpleNamespace(call=found, is_right=number == 2 and not damaged[0], outputs={"": output})
 
-    search = repair._Search(cast(Any, SimpleNamespace(call=call)))
+    search = EditedCalls(cast(Any, SimpleNamespace(call=call)))
     passed = search.passing(tried, {tried[0]: 1, tried[1]: 2}, [(cast(Any, None), 1.0)])
     assert [*passed] == tried[1:]
 

@@ -9,45 +9,36 @@ All limits count tries or CPU time: on a busy machine the search takes longer an
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import product
 
 from grader.assignment.records import Case
-from grader.backends import binding
-from grader.core.arrays import Array, np
-from grader.core.errors import UsageError
-from grader.explain.case_run import CaseRun
-from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
+from grader.explain.edited_calls import LIKELY_S, SMALL_S, TINY, TINY_S, EditedCalls
+from grader.explain.judged_part import EditedBuild, JudgedPart, OtherBuilds
+from grader.explain.repair_inputs import (
+    MOST_FURTHER,
+    beyond_tiles,
+    expected_cpu_s,
+    further_cases,
+    output_elements,
+    public_cases,
+    tiny_case,
+)
 from grader.source import cpptext, dataflow, edited_source, edits, scopes
 from grader.source.edited_source import Edit
 
 #: Limits on attempts to build, on edits in one build, on lines in a message, and on elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: A size whose largest value to try is at most this, such as the number of heads, is not cut into tiles.
-MOST_HEADS = 8
 #: Limit on the output elements of the public inputs on which only found edits are called.
 LARGEST_OF_FOUND = 1 << 20
 #: In the first PRECISE builds, a compiler error removes only the edit at its place. In later builds it also removes
 #: other edits of the same line (see `_built`).
 PRECISE = 3
-#: Limit on the work of one build, counted in calls. A new runner counts as START calls. Each CPU second of an endless
-#: call counts as ENDLESS calls, a call that waits without end as WAITING calls.
-MOST_WORK, START, ENDLESS, WAITING = 4000, 4, 500, 800
 #: Edits near a wrong access are tried first: from ABOVE lines before it to BELOW lines after it.
 ABOVE, BELOW = 12, 3
-#: Limits on a call in CPU seconds: TINY_S for at most TINY output elements, SMALL_S for more, LIKELY_S for an edit that
-#: is likely right. They are long, because the build is not optimised.
-TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
-#: Number of edits called in one runner before it is checked for damage.
-IN_ONE_RUNNER = 24
-#: Limits on the further inputs for found edits: inputs proposed, inputs called, and output elements of each input.
-MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
 _AUTO = re.compile(r"\bauto\s*[&*]*\s*(\w+)\s*=")
 _SUBTRACTS = re.compile(r"[eE]xp\w*\s*\([^;()]*(?:\([^()]*\)[^;()]*)*-")
 
@@ -79,10 +70,11 @@ def repairs(
     reached = [at.body for at in dataflow.reached(body)]
     names = [helper] if helper else [one.name for one in reached if one.name not in judged.tested]
     rows = [row for one in reached for row in one.rows[one.first - 1 : one.last]]
-    cases, file = _public(judged.kernel, LARGEST), judged.source.name
+    cases, file = public_cases(judged.kernel, LARGEST), judged.source.name
     text, changed = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))
     plain = second.edited(part, text) if 0 < len(changed) <= MOST_LINES else None
-    if plain is not None and not plain.bad and all(map(partial(_Search(plain).is_right, number=0), cases)):
+    is_right = partial(EditedCalls(plain).is_right, number=0) if plain is not None and not plain.bad else None
+    if is_right is not None and all(map(is_right, cases)):
         lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in changed]
         words = "With brackets around the whole text of this macro, and around its parameters, the part is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
@@ -149,11 +141,11 @@ def _found(
     smallest: Mapping[str, int] | None,
 ) -> tuple[dict[int, Edit], int]:
     """Return (the first edit of each line that makes the function right on all cases, number of tried inputs)."""
-    numbered = sorted(tried, key=lambda edit: edit.places)
+    kernel, numbered = judged.kernel, sorted(tried, key=lambda edit: edit.places)
     built = _built(judged, second, source, numbered)
     if built is None or built.bad:
         return {}, 0
-    search = _Search(built)
+    search = EditedCalls(built)
     # Even without an edit this build may be right by chance (if the kernel reads outside of an array, say): then stop.
     runs = [built.call(case, 0, fresh=True, cpu_s=LIKELY_S) for case in cases]
     measured = [(case, run) for case, run in zip(cases, runs, strict=True) if run and run.call.status == "ok"]
@@ -168,22 +160,22 @@ def _found(
     cases = [case for k, case in enumerate(cases) if k in quick or k not in used]
     if not wrong:
         return {}, 0
-    drawn = functools.cache(lambda: [*filter(built.can_choose, _further(judged.kernel, wrong))])
-    tiny = _tiny(judged.kernel, search, wrong, smallest, len(numbered) + 1, drawn)
+    drawn = functools.cache(lambda: [*filter(built.can_choose, further_cases(kernel, wrong))])
+    tiny = tiny_case(kernel, search, wrong, smallest, len(numbered) + 1, drawn)
     cases = [*tiny, *wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
     larger = [
         case
-        for case in _public(judged.kernel, LARGEST_OF_FOUND)
-        if _outputs(judged.kernel, case) > LARGEST and _cpu_s(judged.kernel, case, measured) < LIKELY_S
+        for case in public_cases(kernel, LARGEST_OF_FOUND)
+        if output_elements(kernel, case) > LARGEST and expected_cpu_s(kernel, case, measured) < LIKELY_S
     ]
-    larger += filter(built.can_choose, _beyond(judged.kernel, wrong[0], edits.tile_lengths(source)))
+    larger += filter(built.can_choose, beyond_tiles(kernel, wrong[0], edits.tile_lengths(source)))
     found, further = dict[int, Edit](), list[Case]()
-    is_tiny = _outputs(judged.kernel, cases[0]) <= TINY
+    is_tiny = output_elements(kernel, cases[0]) <= TINY
     search.work = 0
     # Inputs on which exp() overflows unless a maximum is subtracted.
-    large = replace(wrong[0], distribution=judged.kernel.oracle.overflowing or wrong[0].distribution)
-    body = judged.kernel.body
+    large = replace(wrong[0], distribution=kernel.oracle.overflowing or wrong[0].distribution)
+    body = kernel.body
     subtracts = body is not None and any(
         _SUBTRACTS.search(at.body.all_code()) for at in dataflow.reached(body)
     )
@@ -204,180 +196,12 @@ def _found(
                 and (not subtracts or search.is_finite(large, number) or not search.is_finite(large, 0))
             ):
                 found[edit.line] = edit
-    if len(found) > 1 and judged.kernel.oracle.overflowing:
+    if len(found) > 1 and kernel.oracle.overflowing:
         # If any edit is right on these inputs, drop the edits that are wrong on them.
         found = {
             line: edit for line, edit in found.items() if search.is_right(large, numbers[edit], fresh=True)
         } or found
     return found, len(cases) + len(further) + len(larger)
-
-
-def _tiny(
-    kernel: Kernel,
-    search: _Search,
-    wrong: Sequence[Case],
-    smallest: Mapping[str, int] | None,
-    unused: int,
-    drawn: Callable[[], Sequence[Case]],
-) -> list[Case]:
-    """Return [an input of few elements on which the function is wrong]; [] if none is found.
-
-    Every edit is first called on this input. It is the first wrong case at the `smallest` sizes that fail. If that case
-    is right, or its first tensor cannot hold an edit's number, it is the smallest such input of `drawn` that is wrong.
-    `unused` is a number that selects no edit.
-    """
-    if smallest and wrong:
-        case = replace(wrong[0], shape={**wrong[0].shape, **smallest})
-        run = search.built.call(case, unused, fresh=True)
-        if run is not None and not run.is_right:
-            return [case]
-    others = sorted(drawn(), key=partial(_outputs, kernel))
-    return next(([case] for case in others if not search.is_right(case, 0)), [])
-
-
-@dataclass
-class _Search:
-    """Wrapper of one build with edits that counts the cost of its calls so far in `work` (see MOST_WORK)."""
-
-    built: EditedBuild
-    work: int = 0
-    _starts: bool = field(default=True, init=False)
-    """True if the next call needs a new runner."""
-
-    def is_right(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = SMALL_S) -> bool:
-        """Return True if the function with edit `number` is right on a case. `fresh`: use a new runner."""
-        run = self.built.call(case, number, fresh=fresh, cpu_s=cpu_s)
-        status = "" if run is None else run.call.status
-        waited, is_new = run is not None and run.call.has_waited, fresh or self._starts
-        self.work += 1 + START * is_new + WAITING * waited
-        self.work += int(ENDLESS * cpu_s) if status == "timeout" and not waited else 0
-        self._starts = status != "ok"
-        # An earlier edit may have damaged this runner's memory.
-        if not is_new and status not in ("ok", "timeout", "exception"):
-            return self.is_right(case, number, fresh=True, cpu_s=cpu_s)
-        return run is not None and status == "ok" and run.is_right
-
-    def passing(
-        self, tried: Sequence[Edit], numbers: Mapping[Edit, int], tries: Sequence[tuple[Case, float]]
-    ) -> Iterator[Edit]:
-        """Yield the edits that are right on the first inputs, until MOST_WORK is done. Limits are in CPU seconds.
-
-        An edit that writes outside of an array may damage its runner, so that later edits seem wrong. After each group
-        of edits, the function without an edit is called once more. If its output has changed, each edit of the group is
-        called again in its own runner.
-        """
-        case = tries[0][0]
-        first, second = (self._output(case, fresh=not k) for k in range(2))
-        is_steady = _is_same(first, second)
-        for begin in range(0, len(tried), IN_ONE_RUNNER):
-            group = tried[begin : begin + IN_ONE_RUNNER]
-            passed = self._passed(group, numbers, tries)
-            if is_steady and not _is_same(first, self._output(case)):
-                passed = self._passed(group, numbers, tries, fresh=True)
-            yield from passed
-            if self.work > MOST_WORK:
-                break
-
-    def _passed(
-        self,
-        group: Sequence[Edit],
-        numbers: Mapping[Edit, int],
-        tries: Sequence[tuple[Case, float]],
-        *,
-        fresh: bool = False,
-    ) -> list[Edit]:
-        """Return the edits that are right on all of the first inputs, at most until MOST_WORK is done."""
-        return [
-            edit
-            for edit in group
-            if self.work <= MOST_WORK
-            and all(
-                self.is_right(case, numbers[edit], fresh=fresh and not k, cpu_s=s)
-                for k, (case, s) in enumerate(tries)
-            )
-        ]
-
-    def _output(self, case: Case, *, fresh: bool = False) -> Array | None:
-        """Return all outputs of the function without an edit, in one row; None without an output."""
-        run = self.built.call(case, 0, fresh=fresh, cpu_s=SMALL_S)
-        self._starts = run is None or run.call.status != "ok"
-        outputs = run.outputs if run is not None else None
-        return np.concatenate([each.reshape(-1) for each in outputs.values()]) if outputs else None
-
-    def is_finite(self, case: Case, number: int) -> bool:
-        """Return True if the function with edit `number` gives only finite numbers on a case."""
-        run = self.built.call(case, number, fresh=True, cpu_s=LIKELY_S)
-        outputs = run.outputs if run is not None else None
-        return outputs is not None and all(np.isfinite(each).all() for each in outputs.values())
-
-    def all_right(self, cases: Sequence[Case], number: int) -> bool:
-        return all(self.is_right(case, number, fresh=not k, cpu_s=LIKELY_S) for k, case in enumerate(cases))
-
-    def is_wrong(self, cases: Iterable[Case], number: int) -> bool:
-        """Return True if edit `number` is wrong on one of these cases. A call that ends at its limit proves nothing."""
-        runs = (self.built.call(case, number, fresh=True, cpu_s=LIKELY_S) for case in cases)
-        return any(run is not None and run.call.status == "ok" and not run.is_right for run in runs)
-
-    def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
-        """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
-        return sorted(cases, key=partial(self.is_right, number=0))
-
-
-def _is_same(one: Array | None, other: Array | None) -> bool:
-    return one is not None and other is not None and np.array_equal(one, other, equal_nan=True)
-
-
-def _cpu_s(kernel: Kernel, case: Case, measured: Sequence[tuple[Case, CaseRun]]) -> float:
-    """Return the CPU seconds that a call on a case needs, judging by the `measured` run with the most operations.
-
-    Returns 0 if nothing was measured or the lab does not count operations.
-    """
-    if not measured:
-        return 0.0
-    shapes = [{**kernel.shape, **each.shape} for each in (case, *(one for one, _ in measured))]
-    operations, *known = map(kernel.oracle.flops, shapes)
-    most, cpu_s = max(zip(known, (run.call.cpu_s or 0.0 for _, run in measured), strict=True))
-    return operations * cpu_s / max(1, most)
-
-
-def _beyond(kernel: Kernel, case: Case, lengths: Sequence[int]) -> Iterator[Case]:
-    """Yield inputs like `case` of which one size is just above one of `lengths`, those of the file's own tiles.
-
-    An edit may be right only if there is a single tile. The other sizes are small.
-    """
-    probes = {name: sizes for name, sizes in kernel.oracle.probes.items() if name in kernel.shape}
-    small = {name: sizes[min(1, len(sizes) - 1)] for name, sizes in probes.items()}
-    cut = [
-        name for name, sizes in probes.items() if max(sizes) > MOST_HEADS and name not in kernel.oracle.tiles
-    ]
-    for name, length in product(cut, lengths):
-        other = replace(case, shape={**case.shape, **small, name: length + 1})
-        with contextlib.suppress(UsageError):  # the sizes may not fit together
-            kernel.inputs_of(other)
-            yield other
-
-
-def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
-    """Yield small inputs like the `wrong` cases, with other seeds; three of four have other sizes."""
-    probes = [(name, sizes) for name, sizes in kernel.oracle.probes.items() if name in kernel.shape]
-    for k in range(MOST_PROPOSED):
-        case, turn = wrong[k % len(wrong)], k // len(wrong) % 4
-        sizes = {name: few[_index(len(few), k, at, turn)] for at, (name, few) in enumerate(probes) if turn}
-        case = replace(case, seed=case.seed + 1000 + k, shape={**case.shape, **sizes})
-        with contextlib.suppress(UsageError):  # the sizes may not fit together
-            if _outputs(kernel, case) <= LARGEST_FURTHER:
-                kernel.inputs_of(case)
-                yield case
-
-
-def _index(count: int, k: int, at: int, turn: int) -> int:
-    """Return the index, below `count`, of the value that size number `at` has in input number `k`.
-
-    Turn 1 chooses any value. Turn 2 chooses a small value for an even `at` and a large one for an odd `at`, turn 3 the
-    reverse. So neighbouring sizes differ, and an edit that exchanges two sizes gives a wrong result.
-    """
-    low = k % ((count + 1) // 2)
-    return (7 * k + 5 * at) % count if turn == 1 else low if at % 2 == turn % 2 else count - 1 - low
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
@@ -447,17 +271,3 @@ def _words(edit: Edit, source: str = "") -> str:
         while old != edit.old and any(old.count(a) > old.count(b) for a, b in ("()", "[]")) and after < end:
             old, new, after = old + source[after], new + source[after], after + 1
     return f"{new} in place of {old}" if new else f"without {old}"
-
-
-def _public(kernel: Kernel, largest: int) -> list[Case]:
-    """Return the public cases with at most `largest` output elements.
-
-    The smallest is first, but those with a single element are last.
-    """
-    sized = [(_outputs(kernel, case), case) for case in kernel.part.cases if not case.hidden]
-    return [case for size, case in sorted(sized, key=lambda each: (each[0] < 2, each[0])) if size <= largest]
-
-
-def _outputs(kernel: Kernel, case: Case) -> int:
-    """Return the number of the output's elements."""
-    return math.prod(binding.output_shape(kernel.part, {**kernel.shape, **case.shape}))
