@@ -50,7 +50,7 @@ from grader.judge import explanation
 from grader.judge.bench import Options, Watched
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import cpptext, dataflow, edited_source, edits, expression_edits, landmarks, scopes
+from grader.source import cpptext, dataflow, edited_source, edits, landmarks, scopes, word_edits
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
@@ -1112,7 +1112,7 @@ def test_ends_offsets_and_macros_that_declare_are_read() -> None:
             (7, "before the loop of line 6 add `float zero = 0; write(u, h, d, zero);`")} <= {
                 (each.line, repair._words(each)) for each in found}  # fmt: skip
     assert not any("PTR" in repair._words(each) or "d * N + h" in each.new for each in found)
-    assert expression_edits._likely(["x", "Tail"], ["x", "tai", "Tail"], "tai", ())[0] == "Tail"
+    assert word_edits._likely(["x", "Tail"], ["x", "tai", "Tail"], "tai", ())[0] == "Tail"
     assert edits.tile_lengths("#define T 16\nfor (;; i += T) for (;; j += 300) for (;; k += 8)") == [16, 8]
 
 

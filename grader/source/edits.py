@@ -2,10 +2,10 @@
 
 `candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
 bound changed by 1, a `continue` left out. `grader.source.edited_source` compiles them together. KINDS lists functions
-that yield one kind of edits each, from the modules `expression_edits`, `statement_edits` and `loop_edits`. They get a
-source without comments (`code`), the offsets `begin` and `end` of a function in it, and its variables (`known`). They
-yield (rank, edit); the lowest rank is the likeliest edit. The text is untrusted. Edits, names and functions are limited
-in number.
+that yield one kind of edits each, from the modules `word_edits`, `index_edits`, `term_edits`, `value_edits`,
+`statement_edits` and `loop_edits`. They get a source without comments (`code`), the offsets `begin` and `end` of a
+function in it, and its variables (`known`). They yield (rank, edit); the lowest rank is the likeliest edit. The text is
+untrusted. Edits, names and functions are limited in number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from grader.source import expression_edits, loop_edits, statement_edits
+from grader.source import index_edits, loop_edits, statement_edits, term_edits, value_edits, word_edits
 from grader.source.cpptext import Definition, blanked, definitions, named_numbers
 from grader.source.edited_source import Edit
 from grader.source.landmarks import closed
@@ -27,23 +27,23 @@ MOST_EDITS, LARGEST, MOST_KNOWN = 2400, 1 << 17, 1000
 MOST_LENGTHS, LONGEST_TILE = 3, 128
 #: The kinds of edits of a function. Edits of the same rank keep this order.
 KINDS = (
-    expression_edits.in_calls,
-    expression_edits.members,
-    expression_edits.of_words,
+    word_edits.in_calls,
+    word_edits.members,
+    word_edits.of_words,
     statement_edits.jumps,
-    expression_edits.exchanged_indices,
-    expression_edits.extremes,
+    index_edits.exchanged_indices,
+    word_edits.extremes,
     loop_edits.thread_counts,
-    expression_edits.integer_sums,
+    term_edits.integer_sums,
     loop_edits.unsigned_counters,
-    expression_edits.byte_counts,
-    expression_edits.uncleared,
-    expression_edits.filled,
-    expression_edits.quotients,
-    expression_edits.remainders,
-    expression_edits.terms,
-    expression_edits.sizes,
-    expression_edits.row_lengths,
+    index_edits.byte_counts,
+    word_edits.uncleared,
+    word_edits.filled,
+    index_edits.quotients,
+    index_edits.remainders,
+    index_edits.terms,
+    index_edits.sizes,
+    index_edits.row_lengths,
     statement_edits.resets,
     statement_edits.cleared,
     statement_edits.made_anew,
@@ -73,20 +73,20 @@ KINDS = (
     loop_edits.pointers,
     loop_edits.hidden_counters,
     loop_edits.hidden_numbers,
-    expression_edits.signs,
-    expression_edits.scaled_sums,
-    expression_edits.distributed,
-    expression_edits.removed_factors,
-    expression_edits.removed_terms,
-    expression_edits.divisors,
-    expression_edits.scaled_indices,
-    expression_edits.stored_exps,
-    expression_edits.missing_exps,
-    expression_edits.kept_copies,
-    expression_edits.of_values,
-    expression_edits.numbers,
-    expression_edits.halves,
-    expression_edits.single_factors,
+    term_edits.signs,
+    term_edits.scaled_sums,
+    term_edits.distributed,
+    term_edits.removed_factors,
+    term_edits.removed_terms,
+    term_edits.divisors,
+    index_edits.scaled_indices,
+    term_edits.stored_exps,
+    term_edits.missing_exps,
+    term_edits.kept_copies,
+    value_edits.of_values,
+    word_edits.numbers,
+    index_edits.halves,
+    term_edits.single_factors,
 )
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array. Only the number of
@@ -127,7 +127,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     found = [one for one in found if not any(_FIXED.search(row_before(code, at)) for at, *_ in one[1].places)]
     found += list(_repeated(code, found))
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
-    found += expression_edits.in_macros(code, used)
+    found += word_edits.in_macros(code, used)
     # Drop edits of numbers on lines with vector instructions: some of these require constant arguments.
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
@@ -185,7 +185,7 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
                     break
     for each in alike.values():
         lines = list(dict.fromkeys(str(edit.line) for _, edit in each))
-        if 1 < len(each) <= expression_edits.MOST_ALIKE:
+        if 1 < len(each) <= word_edits.MOST_ALIKE:
             rank, first = each[0]
             places = tuple(place for _, edit in each for place in edit.places)
             where = f"in lines {' and '.join(lines)}" if len(lines) > 1 else f"{len(each)} times in this line"

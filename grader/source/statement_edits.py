@@ -9,7 +9,6 @@ from itertools import islice
 
 from grader.source.cpptext import apart
 from grader.source.edited_source import MOST_DEPTH, Edit, function_macros, insertion, ranked_edit
-from grader.source.expression_edits import FLOAT, READER
 from grader.source.landmarks import closed
 from grader.source.scopes import (
     WORD,
@@ -26,6 +25,8 @@ from grader.source.scopes import (
     while_loops,
     words_in,
 )
+from grader.source.term_edits import READER
+from grader.source.word_edits import FLOAT
 
 #: Limits on statements that set one variable, and on statements of a function to move.
 MOST_STATED, MOST_UNITS = 40, 400

@@ -1,0 +1,294 @@
+"""Edits of single words: another variable, argument, member, number or function. See `grader.source.edits`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from grader.source.cpptext import NAMED_NUMBER, macros
+from grader.source.edited_source import EXTREME, Edit, function_macros, ranked_edit, wrapped
+from grader.source.landmarks import closed
+from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before
+
+#: Limits on names that replace a name, and on those of a less likely kind.
+MOST_NAMES, MOST_UNUSED = 10, 2
+#: Limits on the words of a function, on places that one edit changes in the same way, and on a call's characters.
+MOST_WORDS, MOST_ALIKE, LONGEST_CALL = 4000, 4, 1000
+_CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
+_NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
+_SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
+_DECLARES = re.compile(
+    r"\b(?:int|float|double|auto|long|size_t|unsigned|vector\s*<\s*float\s*>)\s*(?:const\s*)?[&*]?$"
+)
+_TEMPLATE_END = re.compile(r"[^<>(){};]*>\s*[({]")
+#: The step NAME of a loop (`i += NAME`): usually the length of a tile.
+_STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
+_COUNTER = re.compile(
+    r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
+)
+#: The first index of a tile: the tile's number times its length.
+_FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*[,;])")
+#: A loop's counter and its bound, if the bound is one name.
+_BOUND = re.compile(r"\b(\w+)\s*<=?\s*([A-Za-z_]\w*)\s*(?=;)")
+FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
+FLOAT = (
+    r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
+    r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
+)
+#: Characters that separate the comparisons in a condition.
+_PART = re.compile(r"[;{}&|?]")
+
+
+def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that swap two arguments of a call, or add an offset to an argument that is a pointer."""
+    for call in _CALL.finditer(code, begin, end):
+        if call[1] in _NO_CALLS:
+            continue
+        last = closed(code, call.end(), "()", LONGEST_CALL)
+        scope, at, bare = in_scope(known, call.start()), call.end(), list[tuple[int, int, str]]()
+        for piece in re.finditer(r"(?<=[(,])\s*([A-Za-z_]\w*)\s*(?=[,)])", code[call.end() - 1 : last]):
+            start = call.end() - 1 + piece.start(1)
+            inner = code[at:start]
+            if piece[1] in scope and inner.count("(") == inner.count(")"):
+                bare.append((start, start + len(piece[1]), piece[1]))
+        line = line_of(code, call.start())
+        for k, (a, b, one) in enumerate(bare):
+            for c, d, other in bare[k + 1 : k + 4]:
+                if scope[one] == scope[other] and one != other:
+                    old, new = f"{one}, {other}", f"{other}, {one}"
+                    yield 1, Edit(line, old, new, ((a, b, other), (c, d, one)))
+            if scope[one].endswith("pointer"):
+                for name in [name for name, kind in scope.items() if is_whole(kind)][-4:]:
+                    yield 1, Edit(line, one, f"{one} + {name}", ((a, b, f"{one} + {name}"),))
+
+
+def _named_numbers(code: str) -> set[str]:
+    """Return the names of the macros without parameters."""
+    return {macro.name for macro in macros(code) if macro.parameters is None and macro.text.strip()}
+
+
+def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a variable or a small number."""
+    blocks, counters = block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
+    factors = set(FACTOR.findall(code, begin, end))
+    defined = _named_numbers(code)
+    lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]{0,80}\b(\w+)\s*=\s*\d+\s*;", code))
+    uses = Counter(re.findall(r"\w+", code[begin:end]))
+    tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
+    tiles |= dict.fromkeys(_FIRST.findall(code, begin, end))
+    computed = set(re.findall(r"\b(\w+)\s*=[^;=]*/", code[begin:end]))
+    ends = set(_BOUND.findall(code, begin, end))
+    for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
+        at, old = word.start(), word[0]
+        before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
+        is_head = re.search(rf"\b{old}\s*=[^;]*;$", before) is not None
+        set_ = re.search(r"\b([A-Za-z_]\w*)\s*=$", before)
+        is_length = set_ is not None and set_[1] in blocks
+        if is_head or is_length or not _is_free(code, word):
+            continue
+        scope = in_scope(known, at)
+        kind = scope.get(old, "")
+        is_bare = before.endswith(("(", ",")) and after.startswith((",", ")"))
+        kinds = {kind, kind.removeprefix("const ")}
+        # Do not replace a whole argument by a constant: the argument may be passed by reference.
+        kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
+        others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
+        if old in blocks and (least := re.search(r"\bmin\s*\([^;]*$", before)):
+            # `min(T, N - i)` with N in place of T would leave a single tile, which hides a mistake.
+            others = [name for name in others if name not in WORD.findall(least[0] + _PART.split(after)[0])]
+        if code[at - 1] == "[" and code[word.end()] == "]":
+            # Only a counter replaces an index: a size would be out of bounds, and an arbitrary value would be read.
+            others = [name for name in others if name in counters]
+        if kind == "tensor":
+            # Only a tensor that the function does not use yet replaces a tensor.
+            unused = [name for name in others if uses[name] <= 1]
+            others = unused if len(unused) <= MOST_UNUSED else []
+        # No variable is put on both sides of a comparison: that would switch off a loop or a condition.
+        clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"
+        compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
+        is_bound = re.search(r"[<>]=?\s*$", code[max(0, at - 4) : at]) is not None
+        # Other loops with the same counter may have the right bound.
+        counter = re.search(r"\bfor\s*\([^()]*;\s*(\w+)\s*<=?$", before) if is_bound else None
+        bounds = {bound for name, bound in ends if counter and name == counter[1]}
+        favoured = bounds or (factors if before.endswith("*") else ())
+        others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
+        if old in ("0", "1") and not after.startswith("<"):
+            others = ["1" if old == "0" else "0"]
+        elif is_bound and is_whole(kind):
+            # OpenMP does not allow a loop's counter in the bound of the same loop.
+            others = [name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", before)]
+            others = [f"{old} - 1", f"{old} + 1", *others]
+            if code[at - 2] == "=":
+                others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
+        line = line_of(code, at)
+        if old in counters and not is_bound and not is_bare:
+            begins = [name for name in tiles if is_whole(scope.get(name, "")) and name not in clause]
+            for k, tile in enumerate(begins[-3:]):
+                new = f"({tile} + {old})"
+                yield 1.2 + 0.1 * k, Edit(line, old, new, ((*word.span(), new),))
+        rank = 1.5 + 2 * (kind == "float" or old.isdigit())
+        if is_bare or old in defined or re.match(r"\?|[=!]=", after):
+            rank = 0.5
+        if old == "1" and before.endswith(("+", "-")):
+            rank = 1.4
+        head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row_before(code, at)) if old.isdigit() else None
+        shown = head[0].lstrip() if head else ""
+        for k, new in enumerate(others):
+            is_weak = old in lengths and kind.endswith("int")
+            # If nothing else uses the new variable, the edit is weak: it may only turn a write into one without effect.
+            is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
+            # A bound that is higher by one can add an empty last tile, which can hide a wrong test for the last tile.
+            is_weak |= new == f"{old} + 1"
+            # A size in place of a computed number of tiles may only make the loop long enough.
+            is_weak |= is_bound and old in computed and re.fullmatch(r"[A-Z]\w?|d|n", new) is not None
+            place = (*word.span(), new)
+            # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
+            is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
+            # With a counter's end in place of the counter, a function may read the next row or behind the array.
+            is_unlikely |= (is_bare or after.startswith("]")) and (old, new) in ends
+            likely = rank + 0.1 * k + is_unlikely - 0.9 * (new in bounds)
+            yield likely, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
+
+
+def block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> set[str]:
+    """Return the names of integers that are lengths of blocks: steps of loops, and constants above 1.
+
+    Edits that make a block longer could leave a single block, which hides a mistake that needs several blocks.
+    """
+    whole, numbers = {each.name for each in known if is_whole(each.kind)}, _named_numbers(code)
+    named = NAMED_NUMBER.findall(code, begin, end)
+    constants = {name for name, value in named if value.isdigit() or value in numbers}
+    return (set(_STEP.findall(code, begin, end)) & whole) | constants
+
+
+def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
+    """Return the likeliest replacements of `old`.
+
+    First come names that differ from `old` in case only. Then come those of which one begins with the other, as Bc and
+    bcCur, then names in `favoured`, then the rest. In each group, the name declared nearest to `old` comes first, then
+    the one declared last, then the second nearest, and so on.
+    """
+    at = declared.index(old) if old in declared else 0
+    nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
+    mixed = [name for pair in zip(nearest, reversed(others), strict=True) for name in pair]
+    mixed.sort(key=lambda name: (name.lower() != old.lower(), not _is_akin(name, old), name not in favoured))
+    return list(dict.fromkeys(mixed))[:MOST_NAMES]
+
+
+def _is_akin(one: str, other: str) -> bool:
+    """Return True if one of the names begins with the other, in any case, and both have several characters."""
+    short, long = sorted((one.lower(), other.lower()), key=len)
+    return len(short) > 1 and long.startswith(short)
+
+
+def _before(code: str, at: int) -> str:
+    return code[max(0, at - 80) : at].rstrip()
+
+
+def _is_free(code: str, word: re.Match[str]) -> bool:
+    """Return True if the word can be replaced by another name: it is not declared or set here, nor a member."""
+    before = _before(code, word.start())
+    if before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
+        return False
+    if _SET.match(code, word.end()) or _DECLARES.search(before):
+        return False
+    # A template argument must be a constant.
+    if re.search(r"\w<(?:[^<>(){};]*,)?$", before) and _TEMPLATE_END.match(code, word.end()):
+        return False
+    return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
+
+
+def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a member, as in `tile.begin`, by another one of the same object.
+
+    After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns.
+    """
+    member = re.compile(r"(?<=[<=+-])\s*([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))")
+    found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
+    every = dict.fromkeys(one.groups() for one in found)
+    for one in found:
+        is_bound, scope = code[: one.start()].endswith(("<", "<=")), in_scope(known, one.start())
+        others = [(a, b) for a, b in every if a in scope and (is_bound or a == one[1])]
+        others = [each for each in others if each != one.groups()]
+        for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
+            places = wrapped((one.start(1), one.end()), f"(@ ? {name}.{of} : ")
+            yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}", places)
+
+
+def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange min and max."""
+    for one in EXTREME.finditer(code, begin, end):
+        new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
+        yield ranked_edit(code, 0, one.start(), one[0], new)
+
+
+def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that give a new tensor zeros in place of no values."""
+    for call in re.compile(r"\b((?:at|torch)::)empty(_like)?\s*\(").finditer(code, begin, end):
+        ended, old, new = (
+            closed(code, call.end(), "()"),
+            call[0].rstrip("( "),
+            f"{call[1]}zeros{call[2] or ''}",
+        )
+        places = wrapped((call.start(), ended), f"(@ ? {new}({code[call.end() : ended]} : ")
+        yield ranked_edit(code, 0.6, call.start(), old, new, places)
+
+
+def filled(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that fill another vector."""
+    pair = re.compile(r"\bfill\(\s*([A-Za-z_]\w*)\.begin\(\)\s*,\s*(\1)\.end\(\)")
+    for call in pair.finditer(code, begin, end):
+        scope = in_scope(known, call.start())
+        for name in [name for name, kind in scope.items() if kind == scope.get(call[1]) and name != call[1]]:
+            places, words = [(*call.span(k), name) for k in (1, 2)], f"{name} in place of {call[1]}"
+            yield ranked_edit(code, 0.7, call.start(1), call[1], name, places, words)
+
+
+def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a parameter or a size in a macro's text. A size has a capital letter or `d` as name."""
+    whole = [each.name for each in known if each.kind.endswith("int")]
+    sizes = dict.fromkeys(name for name in whole if re.fullmatch(r"[A-Z]|d", name))
+    for macro in function_macros(code):
+        arrays = re.findall(r"(\w+)\s*\)?\s*[\[.]", macro.text)
+        parameters = [name for name in macro.parameters or () if name not in arrays]
+        if re.search(r"[;{?]", macro.text):
+            continue
+        for word in WORD.finditer(code, macro.begin, macro.end):
+            for new in (*parameters, *sizes):
+                is_apart = word[0] in sizes or code[word.start() - 1 : word.end() + 1] == f"({word[0]})"
+                if (word[0] in parameters or word[0] in sizes) and is_apart and new != word[0]:
+                    yield ranked_edit(code, 2, word.start(), word[0], new)
+
+
+def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of literal numbers: the first value of a sum or a maximum, and a step or a bound."""
+    for one in re.compile(rf"(?<=[=,(:?])(?<![=!<>]=)\s*({FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
+        old, before = one[1], row_before(code, one.start(1))
+        if old == "0" and not re.search(r"\bfloat\s+\w+\s*=\s*$", before):
+            continue
+        for k, new in enumerate(("0.0f", "1.0f", "-INFINITY")):
+            if new.rstrip("f.0") != old.rstrip("f.0"):
+                text = "-__builtin_inff()" if k == 2 else new
+                yield ranked_edit(code, 1.0 + 0.2 * k, one.start(1), old, new, [(*one.span(1), text)])
+        # A maximum may begin at the first element.
+        name = re.search(r"\b(\w+)\s*=\s*$", before)
+        compared = rf"\bif\s*\(\s*(\w+\[[^][]*\])\s*>=?\s*{name[1]}\b" if name else r"(?!)"
+        for element in re.compile(compared).findall(code, one.end(), min(end, one.end() + 400))[:1]:
+            counters = re.findall(r"\bfor\s*\([^;=]*?(\w+)\s*=", code[one.end() : one.end() + 400])[:1]
+            new = re.sub(rf"\b(?:{'|'.join(counters)})\b", "0", element) if counters else element
+            yield ranked_edit(code, 0.9, one.start(1), old, new, [(*one.span(1), new)])
+    number = re.compile(r"(?<![\w.\[])(?:[2-9]|[1-9]\d+)(?![\w.])(?!\s*>)")
+    digits, blocks = dict.fromkeys(number.findall(code, begin, end)), block_lengths(code, begin, end, known)
+    for one in number.finditer(code, begin, end):
+        before = row_before(code, one.start())
+        # With a smaller step a loop visits some elements twice, which may hide a mistake.
+        is_weak = before.rstrip().endswith("+=")
+        set_ = re.search(r"(\w+)\s*=\s*$", before)
+        if set_ is not None and set_[1] in blocks:
+            continue
+        for new in [each for each in digits if each != one[0]][:4]:
+            rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new)
+            yield rank, replace(edit, is_weak=is_weak)
