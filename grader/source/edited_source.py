@@ -93,6 +93,16 @@ def wrapped(span: tuple[int, int], before: str, after: str = ")") -> list[tuple[
     return [insertion(span[0], before), insertion(span[1], after)]
 
 
+def replaced(span: tuple[int, int], new: str) -> list[tuple[int, int, str]]:
+    """Return the places of an edit that uses the value `new` in place of a span, which stays in the text."""
+    return wrapped(span, f"(@ ? {new} : ")
+
+
+def scaled(at: int, factor: str) -> tuple[int, int, str]:
+    """Return the place of an edit that multiplies the value before an offset by a factor."""
+    return insertion(at, f" * (@ ? {factor} : 1)")
+
+
 def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[Edit] = ()) -> str:
     """Return the source with all edits in it, numbered from 1, except those in `bad`.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice, product, zip_longest
 
 from grader.source.cpptext import apart
-from grader.source.edited_source import Edit, insertion, ranked_edit, wrapped
+from grader.source.edited_source import Edit, insertion, ranked_edit, replaced, scaled, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import TILE_END, WORD, Name, in_scope, is_whole, line_of, row_before
 from grader.source.word_edits import FACTOR, LONGEST_CALL, MOST_ALIKE, MOST_UNUSED, MOST_WORDS, block_lengths
@@ -51,7 +51,7 @@ def exchanged_indices(code: str, begin: int, end: int, known: Sequence[Name]) ->
     for flat in _FLAT_INDEX.finditer(code, begin, end):
         index = f"{flat[3]} * {flat[2]} + {flat[1]}"
         if flat[1] != flat[3]:
-            ends = wrapped((flat.start(1), flat.end(3)), f"(@ ? {index} : ")
+            ends = replaced((flat.start(1), flat.end(3)), index)
             yield ranked_edit(code, 1, flat.start(1), flat[0].strip(), index, ends)
 
 
@@ -76,14 +76,14 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             new = f"({part[1]} + {part[2]} - 1) / {part[2]}"
             rounded.append(Edit(line_of(code, part.start()), part[0], new, ((part.end(), part.end(), up),)))
             if _IN_HEAD.search(row_before(code, part.start())):
-                place = insertion(part.end(), f" * (@ ? {part[2]} : 1)")
+                place = scaled(part.end(), part[2])
                 yield ranked_edit(code, 0.6, part.start(), part[0], f"{part[0]} * {part[2]}", [place])
     yield from ((0, edit) for edit in rounded)
     # A loop over the rest may begin at a number of groups in place of their end.
     groups = {one[1]: one[2] for one in _GROUPS.finditer(code, begin, end)}
     for one in _BEGINS_AT.finditer(code, begin, end):
         if by := groups.get(one[1]):
-            new, place = f"{one[1]} * {by}", insertion(one.end(1), f" * (@ ? {by} : 1)")
+            new, place = f"{one[1]} * {by}", scaled(one.end(1), by)
             yield ranked_edit(code, 0.6, one.start(1), one[1], new, [place])
     if 1 < len(rounded) <= MOST_ALIKE:
         words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
@@ -171,7 +171,7 @@ def row_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         scope = in_scope(known, one.start()) if begin <= one.start() < end else {}
         for new in list(lengths[one[1]])[:MOST_UNUSED]:
             if new != one[2] and new.partition(".")[0] in scope:
-                places = wrapped(one.span(2), f"(@ ? {new} : ")
+                places = replaced(one.span(2), new)
                 yield ranked_edit(code, 0.9, one.start(2), one[2], new, places)
 
 
@@ -181,15 +181,15 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
     In a sum, the other index gets the factor: `oh * stride + kh` in place of `oh + kh * stride`.
     """
     bounds = set(re.findall(r"<=?\s*([A-Za-z_]\w*)\s*[;&]", code[begin:end]))
-    scaled = dict.fromkeys(re.findall(r"[\w)]\s*\*\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])", code[begin:end]))
-    for index in re.compile(r"(?<=\w)\[\s*([A-Za-z_]\w*)\s*\]").finditer(code, begin, end) if scaled else ():
+    factors = dict.fromkeys(re.findall(r"[\w)]\s*\*\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])", code[begin:end]))
+    for index in re.compile(r"(?<=\w)\[\s*([A-Za-z_]\w*)\s*\]").finditer(code, begin, end) if factors else ():
         scope = in_scope(known, index.start())
-        for factor in [one for one in scaled if one not in bounds and is_whole(scope.get(one, ""))][:4]:
-            place = insertion(index.end(1), f" * (@ ? {factor} : 1)")
+        for factor in [one for one in factors if one not in bounds and is_whole(scope.get(one, ""))][:4]:
+            place = scaled(index.end(1), factor)
             yield ranked_edit(code, 1.9, index.start(1), index[1], f"{index[1]} * {factor}", [place])
     # A parameter that the function never reads may be the missing factor.
     uses = Counter(re.findall(r"\w+", code[begin:end]))
-    scaled |= {
+    factors |= {
         one.name: None
         for one in known
         if begin < one.begin < end and is_whole(one.kind) and uses[one.name] == 1
@@ -198,13 +198,13 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
     for index, after in zip_longest(declared, declared[1:]):
         scope = in_scope(known, index.start())
         # The last ones are parameters that nothing else reads: prefer them.
-        whole = [one for one in scaled if one not in (*bounds, index[1]) and is_whole(scope.get(one, ""))]
+        whole = [one for one in factors if one not in (*bounds, index[1]) and is_whole(scope.get(one, ""))]
         for factor in whole[: -MOST_UNUSED - 3 : -1]:
-            place, new = insertion(index.end(1), f" * (@ ? {factor} : 1)"), f"{index[1]} * {factor}"
+            place, new = scaled(index.end(1), factor), f"{index[1]} * {factor}"
             yield ranked_edit(code, 1.3, index.start(1), index[1], new, [place])
             # Rows and columns of an image may lack the same factor, in lines one after the other.
             if after and code.count("\n", index.end(), after.start()) == 1:
-                places = [place, insertion(after.end(1), f" * (@ ? {factor} : 1)")]
+                places = [place, scaled(after.end(1), factor)]
                 words = f"{new} in place of {index[1]}, and {after[1]} * {factor} in line {line_of(code, after.end())}"
                 yield ranked_edit(code, 1.3, index.start(1), index[1], new, places, words)
     # In `[offset + i * N + j]`, leave the first two terms together with the third.
@@ -214,9 +214,7 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
         scope = in_scope(known, index.start())
         if all(is_whole(scope.get(name, "")) for name in index.groups()):
             new = f"{index[1]} * {index[3]} + {index[2]}"
-            yield ranked_edit(
-                code, 1.2, index.start(), index[0], new, wrapped(index.span(), f"(@ ? {new} : ")
-            )
+            yield ranked_edit(code, 1.2, index.start(), index[0], new, replaced(index.span(), new))
 
 
 def halves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, islice, pairwise
 
-from grader.source.edited_source import MOST_DEPTH, Edit, insertion, ranked_edit, wrapped
+from grader.source.edited_source import MOST_DEPTH, Edit, insertion, ranked_edit, replaced, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import (
     TILE_END,
@@ -58,13 +58,13 @@ def thread_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
     """
     for one in re.compile(r"\bomp_get_(?:num|max)_threads\(\)\s*-\s*1\b").finditer(code, begin, end):
         new = "omp_get_thread_num()"
-        yield ranked_edit(code, 0, one.start(), one[0], new, wrapped(one.span(), f"(@ ? {new} : "))
+        yield ranked_edit(code, 0, one.start(), one[0], new, replaced(one.span(), new))
     for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
         for new in ("omp_get_max_threads", "omp_get_thread_num")[one[0] == "omp_get_max_threads" :]:
             yield ranked_edit(code, 0, one.start(), f"{one[0]}()", f"{new}()", [(*one.span(), new)])
     new = "omp_get_max_threads()"
     for one in re.compile(r"\bnum_threads\s*\(\s*(\d+)\s*\)").finditer(code, begin, end):
-        yield ranked_edit(code, 0.7, one.start(1), one[1], new, wrapped(one.span(1), f"(@ ? {new} : "))
+        yield ranked_edit(code, 0.7, one.start(1), one[1], new, replaced(one.span(1), new))
 
 
 def unsigned_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -118,7 +118,7 @@ def exchanged_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> It
     for at, to in islice(pairwise(exps), MOST_PAIRS):
         early, late = code[slice(*at)], code[slice(*to)]
         if early != late and not re.search(r"[{}]", code[at[1] : to[0]]):
-            places = [*wrapped(at, f"(@ ? {late} : "), *wrapped(to, f"(@ ? {early} : ")]
+            places = [*replaced(at, late), *replaced(to, early)]
             lines = line_of(code, at[0]), line_of(code, to[0])
             words, note = f"{late} in place of {early}", f"{early} in place of {late}"
             shown = f"{words}, and {note} in line {lines[1]}"
@@ -165,7 +165,7 @@ def exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> I
             places = list[tuple[int, int, str]]()
             for span, text, a, b in zip(spans, texts, (old, new), (new, old), strict=True):
                 other_text = re.sub(rf"\b{a}\b", b, text)
-                places += wrapped(span, f"(@ ? (decltype({text}))({other_text}) : ")
+                places += replaced(span, f"(decltype({text}))({other_text})")
             words, note = f"{new} in place of {old}", f"{old} in place of {new}"
             shown = f"{words}, and {note} in line {other}"
             yield 1.0, Edit(line, old, new, tuple(places), shown, declared=other, note=note)
@@ -299,7 +299,7 @@ def tile_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         old, first, length, most = head.groups()
         reached = re.compile(rf"=\s*({first}\s*\+\s*{length})\s*;")
         if end_of_tile := reached.search(code, head.end(), scope_end(code, head.end(), ())):
-            condition = wrapped(head.span(1), f"(@ ? {first} < {most} : ")
+            condition = replaced(head.span(1), f"{first} < {most}")
             places = [*condition, *wrapped(end_of_tile.span(1), f"gpt149_least(@, {most}, ")]
             limited = f"std::min({end_of_tile[1]}, {most}) in line {line_of(code, end_of_tile.start(1))}"
             words = f"{first} < {most} in place of {old}, and {limited}"
@@ -443,5 +443,5 @@ def hidden_numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> It
     """Yield edits that use an outer number in place of an inner one of the same name, which hides the outer one."""
     for at, span, name, words in hiding(code, begin, end, known):
         hidden = f"gpt149_hidden_{name}_{at}"
-        places = [insertion(at, f" const auto* {hidden} = &{name}; "), *wrapped(span, f"(@ ? *{hidden} : ")]
+        places = [insertion(at, f" const auto* {hidden} = &{name}; "), *replaced(span, f"*{hidden}")]
         yield ranked_edit(code, 0.3, span[0], name, "", places, f"without this declaration of {words}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
-from grader.source.edited_source import Edit, insertion, ranked_edit, wrapped
+from grader.source.edited_source import Edit, insertion, ranked_edit, replaced, scaled, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import Name, in_scope, is_whole, line_of, row_before
 from grader.source.word_edits import FLOAT, MOST_ALIKE, MOST_UNUSED, MOST_WORDS
@@ -42,19 +42,24 @@ def integer_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
     for one, zero in product(_ACCUMULATED.finditer(code, begin, end), ("0.0f", "0.0")):
         first, last = one.end() - 1, closed(code, code.find("(", one.start()) + 1, "()")
         new = f"{code[one.start() : first]}{zero}{code[first + 1 : last]}"
-        cast = wrapped((one.start(), last), f"(@ ? {new} : ")
+        cast = replaced((one.start(), last), new)
         words = f"with {zero} as the first value: from 0 each partial sum is cut to a whole number"
         rank, edit = ranked_edit(code, -1, first, "0", zero, cast, words)
         yield rank, replace(edit, is_sure=True)
     for one in _BEGUN.finditer(code, begin, end):
-        cleared = wrapped(one.span(1), "(@ ? 0.0f : ")
+        cleared = replaced(one.span(1), "0.0f")
         words = f"with 0.0f in place of {one[1]}, the first value of this sum"
         yield ranked_edit(code, 0.5, one.start(1), one[1], "0.0f", cleared, words)
 
 
+def _exp_calls(code: str, begin: int, end: int) -> list[tuple[int, int, int]]:
+    """Return the calls of exp(): begin, begin of the argument, and end of each."""
+    return [(one.start(), one.end(), closed(code, one.end(), "()")) for one in EXP.finditer(code, begin, end)]
+
+
 def signs(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that exchange the signs + and -, or negate a difference: `exp(old - new)` for `exp(new - old)`."""
-    exponents = [(call.start(), closed(code, call.end(), "()")) for call in EXP.finditer(code, begin, end)]
+    exponents = [(first, last) for first, _, last in _exp_calls(code, begin, end)]
     for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
         row = row_before(code, sign.start()).lstrip()
         # Do not try `exp(score + maximum)`: it can hide a wrong maximum.
@@ -80,7 +85,7 @@ def scaled_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         is_number = not name or name.isdigit() or is_whole(in_scope(known, at).get(name, ""))
         if is_number and not re.search(rf"{_POINTS.pattern}|&\s*[\w.]+\[[^][]*\]$", before):
             words = f"with brackets around the sum before {factor}"
-            yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
+            yield ranked_edit(code, 0.9, at, "", factor, [scaled(at, factor[1:])], words)
 
 
 def distributed(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -92,9 +97,7 @@ def distributed(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         by, span = code[one.start(4) : last], (one.start(), last)
         if not re.compile(r"\s*[\[(.]").match(code, last):
             for new in (f"{one[1]} * {by} {one[2]} {one[3]}", f"{one[1]} {one[2]} {one[3]} * {by}"):
-                yield ranked_edit(
-                    code, 0.9, span[0], code[slice(*span)], new, wrapped(span, f"(@ ? {new} : ")
-                )
+                yield ranked_edit(code, 0.9, span[0], code[slice(*span)], new, replaced(span, new))
 
 
 def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -109,23 +112,23 @@ def removed_factors(code: str, begin: int, end: int, known: Sequence[Name]) -> I
         name = re.findall(r"\w+", factor[2])[0]
         kind = in_scope(known, factor.start(2)).get(name, "float vector" if READER.match(name) else "")
         if kind.endswith(of_floats) and not kind.startswith("int"):
-            places = wrapped(factor.span(2), "(@ ? 1.0f : ")
+            places = replaced(factor.span(2), "1.0f")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", places)
     for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
-        places = wrapped(lead.span(1), "(@ ? 1.0f : ")
+        places = replaced(lead.span(1), "1.0f")
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
 
 
 def removed_terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that remove a superfluous term: a small number, as in `/ (sum + 1e-6f)`, or a name."""
-    exponents = [(call.start(), closed(code, call.end(), "()")) for call in EXP.finditer(code, begin, end)]
+    exponents = [(first, last) for first, _, last in _exp_calls(code, begin, end)]
     added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/%[.]|::|<\w))"
     for extra in re.compile(added).finditer(code, begin, end):
         if not any(first < extra.start() < last for first, last in exponents):
             # Without the term, a condition that guards an access may always be true: such an edit is less likely.
             is_guard = re.compile(r"\s*<").match(code, extra.end()) is not None
             likely = (1.6 if extra[2][0].isalpha() else 0.9) + is_guard
-            places = wrapped(extra.span(2), "(@ ? 0 : ")
+            places = replaced(extra.span(2), "0")
             yield ranked_edit(code, likely, extra.start(2), extra[0].strip(), "", places)
 
 
@@ -137,7 +140,7 @@ def divisors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     for sum_ in sums.finditer(code, begin, end):
         kinds = in_scope(known, sum_.start()).items()
         for name in [name for name, kind in kinds if kind.endswith(("float", "double"))][:6]:
-            places = wrapped(sum_.span(1), f"(@ ? {name} : ")
+            places = replaced(sum_.span(1), name)
             yield ranked_edit(code, 1.5, sum_.start(1), sum_[1], name, places)
 
 
@@ -151,9 +154,7 @@ def stored_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 
 def missing_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that take the exponential of a value of which other lines take it: `exp(x[j]) / sum`."""
-    calls = [
-        (call.start(), call.end(), closed(code, call.end(), "()")) for call in EXP.finditer(code, begin, end)
-    ]
+    calls = _exp_calls(code, begin, end)
     texts = {code[at : last - 1].strip(): code[first:at] for first, at, last in calls}
     for text, call in list(texts.items())[:MOST_UNUSED]:
         for use in re.compile(rf"(?<![\w.&])(?<!\* ){re.escape(text)}(?!\s*[-+*/]?=(?!=)|\w)").finditer(
@@ -161,7 +162,7 @@ def missing_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
         ):
             if re.search(r"[\[(]", text) and not any(at <= use.start() < last for _, at, last in calls):
                 new = f"{call}{text})"
-                yield ranked_edit(code, 0.9, use.start(), text, new, wrapped(use.span(), f"(@ ? {new} : "))
+                yield ranked_edit(code, 0.9, use.start(), text, new, replaced(use.span(), new))
 
 
 def kept_copies(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -175,7 +176,7 @@ def kept_copies(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         for use in islice(uses.finditer(code, again.end(), end), MOST_ALIKE):
             names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", copy[1]))
             if names <= in_scope(known, use.start()).keys():
-                places = wrapped(use.span(), f"(@ ? {copy[1]} : ")
+                places = replaced(use.span(), copy[1])
                 rank, edit = ranked_edit(code, 0.6, use.start(), copy[2], copy[1], places)
                 yield rank, replace(edit, declared=line_of(code, again.start()), note="sets it before that")
 

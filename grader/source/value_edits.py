@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, product
 
 from grader.source.cpptext import apart
-from grader.source.edited_source import Edit, insertion, ranked_edit, wrapped
+from grader.source.edited_source import Edit, insertion, ranked_edit, replaced, scaled, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, simple_statements
 from grader.source.term_edits import ATOM, EXP, OPERAND
@@ -47,6 +47,14 @@ class _Value:
     last: int
     kept: list[tuple[int, int, str]]  # insertions around an argument that may be passed by reference
     atoms: list[str]  # variables and elements that an edit may use
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.begin, self.last - 1
+
+    def places(self, *places: tuple[int, int, str]) -> list[tuple[int, int, str]]:
+        """Return the places of an edit inside this value, with `kept` around them."""
+        return [*self.kept[:1], *places, *self.kept[1:]]
 
 
 def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -116,10 +124,9 @@ def _value_spans(
 
 def _other_brackets(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add, move or remove a pair of brackets."""
-    span, text = (value.begin, value.last - 1), code[value.begin : value.last - 1].strip()
+    text = code[slice(*value.span)].strip()
     for k, new in enumerate(islice(_rebracketed(text), MOST_BRACKETED)):
-        places, words = wrapped(span, f"(@ ? {new} : "), f"with the brackets of `{new}`"
-        places = [*value.kept[:1], *places, *value.kept[1:]]
+        places, words = value.places(*replaced(value.span, new)), f"with the brackets of `{new}`"
         yield ranked_edit(code, 0.8 + 0.04 * k, value.begin, text, new, places, words)
 
 
@@ -127,7 +134,7 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
     """Yield edits that add a factor, a divisor or a term. `rescaling` holds the factors of a running softmax."""
     begin, last = value.begin, value.last
     exps = EXP.finditer(code, begin, last)
-    ends = list(_terms_of(code, begin, last - 1))
+    ends = list(_terms_of(code, *value.span))
     places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
     # The factor of a running softmax may also be missing in a sum in brackets.
     opened = [begin + one.end() for one in re.finditer(r"(?<![\w\])])\(", code[begin:last])]
@@ -146,15 +153,13 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
                 ("0.0f", 1.3) if by in "+-" else ("1.0f", 1.6 if by == "*" and atom in nearest else 2.2)
             )
             rank -= 1.3 * (by == "*" and atom in rescaling)
-            places = [*value.kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *value.kept[1:]]
+            places = value.places(insertion(at, f" {by} (@ ? {atom} : {neutral})"))
             yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
     # In a running softmax, the term of a new maximum is exp(0) = 1.
     if re.match(r"\w+\s*=", code[value.first : begin]) and "(" in code[begin:last]:
         old = code[begin : ends[-1]].strip()
-        place = insertion(ends[-1], " + (@ ? 1.0f : 0.0f)")
-        yield ranked_edit(
-            code, 1.3, ends[-1], old, f"{old} + 1.0f", [*value.kept[:1], place, *value.kept[1:]]
-        )
+        places = value.places(insertion(ends[-1], " + (@ ? 1.0f : 0.0f)"))
+        yield ranked_edit(code, 1.3, ends[-1], old, f"{old} + 1.0f", places)
 
 
 def _halves(code: str, value: _Value, sums: Mapping[str, set[str]]) -> set[str]:
@@ -173,8 +178,7 @@ def _rescaled_quotients(
 
     `sums`: {variable or element: its two terms}, as s above.
     """
-    ends = list(_terms_of(code, value.begin, value.last - 1))
-    spans = list(zip([value.begin, *ends], ends, strict=False))
+    spans = _term_spans(code, value)
     for divided in [one for one in spans if "/" in code[slice(*one)]]:
         divisor = re.split(r"/\s*", code[slice(*divided)])[-1].strip()
         for begin, end in [one for one in spans if "/" not in code[slice(*one)]]:
@@ -197,20 +201,18 @@ def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
 
 def _rescaled_terms(code: str, value: _Value, maxima: Sequence[str]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that rescale a term of a sum to a new maximum, if another term has a factor `exp(old - new)`."""
-    text = code[value.begin : value.last - 1]
-    factors = list(_RESCALES.finditer(text))
-    ends = list(_terms_of(code, value.begin, value.last - 1))
-    if len(ends) < 2 or not factors:
+    factors = list(_RESCALES.finditer(code, *value.span))
+    spans = _term_spans(code, value)
+    if len(spans) < 2 or not factors:
         return
     exp, old, new = factors[0].groups()
-    for begin, end in zip([value.begin, *ends], ends, strict=False):
-        if any(begin <= value.begin + one.start() < end for one in factors):
+    for begin, end in spans:
+        if any(begin <= one.start() < end for one in factors):
             continue
         term = code[begin:end].strip("+- \n")
         for k, maximum in enumerate([name for name in maxima if name not in (old, new)][:MOST_ATOMS]):
             factor = f"{exp}({maximum} - {new})"
-            place = insertion(end, f" * (@ ? {factor} : 1)")
-            places = [*value.kept[:1], place, *value.kept[1:]]
+            places = value.places(scaled(end, factor))
             yield ranked_edit(code, 0.4 + 0.1 * k, end, term, f"{term} * {factor}", places)
 
 
@@ -218,18 +220,17 @@ def _without_exp(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
     """Yield edits that leave out a call of exp()."""
     for call in EXP.finditer(code, value.begin, value.last):
         ended = closed(code, call.end(), "()")
-        places = wrapped((call.start(), ended), f"(@ ? ({code[call.end() : ended]} : ")
+        places = replaced((call.start(), ended), f"({code[call.end() : ended]}")
         yield ranked_edit(code, 0.9, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()")
 
 
 def _divided(code: str, value: _Value, summed: Collection[str]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that divide by one of the sums in `summed`, as the last step of a softmax does."""
-    span, text = (value.begin, value.last - 1), code[value.begin : value.last - 1].strip()
+    text = code[slice(*value.span)].strip()
     divisors = [atom for atom in value.atoms if WORD.findall(atom)[0] in summed]
     for k, atom in enumerate(divisors[-MOST_ATOMS:]):
         shown = text if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", text) else f"({text})"
-        divided = wrapped(span, " (", f") / (@ ? {atom} : 1.0f)")
-        places = [*value.kept[:1], *divided, *value.kept[1:]]
+        places = value.places(*wrapped(value.span, " (", f") / (@ ? {atom} : 1.0f)"))
         yield ranked_edit(code, 1.0 + 0.05 * k, value.begin, text, f"{shown} / {atom}", places)
 
 
@@ -277,6 +278,11 @@ def _is_needed(tokens: Sequence[str], a: int, b: int, lead: str) -> bool:
     if depths[-1] or min(depths) < 0 or not is_operand or before[-1] not in "+-*/(":
         return False
     return lead != "(" or (before == "/" and b > a + 1) or (is_sum and (before in "-*" or after in "*/"))
+
+
+def _term_spans(code: str, value: _Value) -> list[tuple[int, int]]:
+    """Return begin and end of each term of a value."""
+    return list(pairwise([value.begin, *_terms_of(code, *value.span)]))
 
 
 def _terms_of(code: str, at: int, end: int) -> Iterator[int]:

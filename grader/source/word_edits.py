@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 
 from grader.source.cpptext import NAMED_NUMBER, macros
-from grader.source.edited_source import EXTREME, Edit, function_macros, ranked_edit, wrapped
+from grader.source.edited_source import EXTREME, Edit, function_macros, ranked_edit, replaced
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before
 
@@ -214,7 +214,7 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         others = [(a, b) for a, b in every if a in scope and (is_bound or a == one[1])]
         others = [each for each in others if each != one.groups()]
         for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
-            places = wrapped((one.start(1), one.end()), f"(@ ? {name}.{of} : ")
+            places = replaced((one.start(1), one.end()), f"{name}.{of}")
             yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}", places)
 
 
@@ -233,7 +233,7 @@ def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             call[0].rstrip("( "),
             f"{call[1]}zeros{call[2] or ''}",
         )
-        places = wrapped((call.start(), ended), f"(@ ? {new}({code[call.end() : ended]} : ")
+        places = replaced((call.start(), ended), f"{new}({code[call.end() : ended]}")
         yield ranked_edit(code, 0.6, call.start(), old, new, places)
 
 
