@@ -32,19 +32,15 @@ from grader.explain import (
     repair_inputs,
     size_probe,
 )
-from grader.explain.closer_look import (
-    COUNTED_EARLY,
-    OUTSIDE,
-    OVERLAP,
-    SAME_ELEMENT,
-    WHOLE_LOOP,
-    Closer,
-    _Findings,
-)
+from grader.explain.closer_look import Closer
 from grader.explain.common_facts import Seen
+from grader.explain.crash_explainer import CrashExplainer
 from grader.explain.edited_calls import EditedCalls
+from grader.explain.explainer import COUNTED_EARLY, OUTSIDE, Findings
 from grader.explain.judged_part import Checked
+from grader.explain.race_explainer import OVERLAP, SAME_ELEMENT, WHOLE_LOOP, RaceExplainer
 from grader.explain.sanitizer_sites import Site
+from grader.explain.shown_lines import ShownLines
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
 from grader.judge.bench import Options, Watched
@@ -556,7 +552,7 @@ def test_an_index_leads_to_its_assignments_and_a_size_or_line_to_its_loops() -> 
     assert numbers(found.until("Bc")) == [10], "an end limited by N is right"
     assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
     assert shown(LEFT_OVER, "part4", ["?until:d", "?steps"]) == [(n, "this loop runs to d") for n in (5, 11)]
-    bounds = Closer._bounds(cast(Any, None), "right where N = d, wrong where they differ")
+    bounds = ShownLines.bounds(cast(Any, None), "right where N = d, wrong where they differ")
     assert shown(LEFT_OVER.replace("j < N", "j < d", 1), "part4", bounds) == [(3, "this loop runs to d")]
     assert [numbers(found.enclosing(line)) for line in (6, 5, 9)] == [[2, 3], [2, 3, 5], [8, 9]]
     # A size from which on a part is wrong: threads with a second turn, and a loop's first or second turn.
@@ -566,7 +562,7 @@ def test_an_index_leads_to_its_assignments_and_a_size_or_line_to_its_loops() -> 
     )
     threaded: Any = SimpleNamespace(kernel=SimpleNamespace(shape={"threads": 8}))
     for number, lines in ((8, [8, 10]), (9, [6, 8, 10]), (10, [10])):
-        bounds = Closer._bounds(threaded, f"right where N <= {number - 1}, wrong where N >= {number}")
+        bounds = ShownLines.bounds(threaded, f"right where N <= {number - 1}, wrong where N >= {number}")
         assert sorted(line for line, _ in shown(text, "part3", bounds)) == lines
     assert not body(text.replace("float s", "s").replace("s += x", "float s = 0;\ns += x")).grown_divisors()
 
@@ -578,9 +574,11 @@ def test_an_exception_without_a_message_is_reported_as_one_and_that_of_a_wrong_t
         assert crashes.call_fault(Broken(part, call, "random")).diagnosis.message.endswith(words)
     found = body("void kernel() {\nX.data_ptr<float>();\n}")
     closer: Any = SimpleNamespace(body=found, source=Path("mine.cpp"))
-    closer._with_lines = functools.partial(Closer._with_lines, closer)
+    closer._row, closer._with_lines = (
+        functools.partial(f, closer) for f in (Closer._row, Closer._with_lines)
+    )
     said = Diagnosis("exception", "threw a C++ exception: expected scalar type Float but found Int (N=3)")
-    _, advice, line = Closer._placed(closer, said).message.split("\n")
+    _, advice, line = CrashExplainer._placed(closer, said).message.split("\n")
     assert "data_ptr<int>() in place of data_ptr<float>()" in advice and line.startswith("  mine.cpp:2: ")
 
 
@@ -643,7 +641,7 @@ def test_a_result_of_low_precision_gets_no_advice_to_sanitize() -> None:
     for code, kind, words in cases:
         kernel = SimpleNamespace(backend=SimpleNamespace(kind=kind))
         named = SimpleNamespace(second=None, kernel=kernel, _named=lambda: "python gpt149.py part1")
-        found = _Findings(Diagnosis(code, "The values are close."), False, None, None, None, ())
+        found = Findings(Diagnosis(code, "The values are close."), False, None, None, None, ())
         assert Closer._next(cast(Closer, named), found) == words
 
 
@@ -660,7 +658,7 @@ def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
             return SimpleNamespace(sites=SimpleNamespace(found=[at] if at in cases else []))
 
         judged: Any = SimpleNamespace(second=SimpleNamespace(look=look), kernel=kernel, part=None)
-        judged._public = lambda: [wrong, right, large]
+        judged._public, judged._wrong_cases = (lambda: [wrong, right, large]), (lambda: [wrong])
         diagnosis = Diagnosis(code, "Key 0 is left out.", wrong_count=wrong_count, total_count=8)
         found = Closer._checked(judged, diagnosis, known)
         return found is not None and bool(found.sites.found), asked
@@ -763,10 +761,10 @@ def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     text = f"void kernel(float *y, int n) {{\n#pragma omp parallel{clause}\nfor (int i = 0; i < n; i++) y[i] = 0;\n}}"
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
     closer._row = functools.partial(Closer._row, closer)
-    assert Closer._shared_out(closer)[-1].endswith(f"({note})")
+    assert RaceExplainer._shared_out(closer)[-1].endswith(f"({note})")
     # Of two regions, only the one around the race is named.
     closer.body = body(text.replace("}", text.partition("{\n")[2]).replace(" y[i]", "\ny[i]"))
-    rows = Closer._shared_out(closer, "both in mine.cpp:7: y[i] = 0;")
+    rows = RaceExplainer._shared_out(closer, "both in mine.cpp:7: y[i] = 0;")
     assert [row.partition(": ")[0][-1] for row in rows] == ["5", "6"][: 2 if clause else 1]
 
 
@@ -787,7 +785,7 @@ def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     part = f"{races}\n  Give each thread its own: declare it, or index it by omp_get_thread_num()."
     step = ";" if "apart" in advice else " * d;"
     closer._with_indices = lambda races: [part, f"float *s = T + omp_get_thread_num(){step}"]
-    message = Closer._raced(closer, Diagnosis("race", ""), races).message
+    message = RaceExplainer._raced(closer, Diagnosis("race", ""), races).message
     assert advice in message and "Give each" not in message and (OVERLAP in message) == (advice == OVERLAP)
 
 
@@ -801,15 +799,19 @@ def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin
     for size, count in (("N", 1), ("d", 0), ("M", 0)):
         own: Any = SimpleNamespace(body=body(text.replace("j < N", f"j < {size}")), source=Path("mine.cpp"))
         own.kernel, own._row = SimpleNamespace(shape={"N": 9, "d": 4}), functools.partial(Closer._row, own)
-        found = Closer._strides(own)
+        found = RaceExplainer._strides(own)
         assert len(found) == count and all("(N in place of d? Thread t begins at" in row for row in found)
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:
     text = "__m256i mask(int n);\nvoid kernel(float *y, int n) {\n_mm256_maskstore_ps(y, mask(n), r);\n}"
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
-    closer._with_lines = functools.partial(Closer._with_lines, closer)
-    message = Closer._unseen(closer, Diagnosis("sigabrt", f"The heap is damaged. {crashes.ADVICE}")).message
+    closer._row, closer._with_lines = (
+        functools.partial(f, closer) for f in (Closer._row, Closer._with_lines)
+    )
+    message = CrashExplainer._unseen(
+        closer, Diagnosis("sigabrt", f"The heap is damaged. {crashes.ADVICE}")
+    ).message
     assert crashes.ADVICE not in message and "finds no such access" in message
     assert message.endswith("\n  mine.cpp:3: _mm256_maskstore_ps(y, mask(n), r);")
     text = "void kernel() {\nif constexpr (A)\ny = std::exp(x);\n}"
@@ -820,9 +822,11 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
     judged = SimpleNamespace(broken=(None, SimpleNamespace(status="crash", signal_name="SIGSEGV")))
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
-    closer._row, closer._stuck = (functools.partial(each, closer) for each in (Closer._row, Closer._stuck))
+    closer._row, closer._stuck = (
+        functools.partial(each, closer) for each in (Closer._row, CrashExplainer._stuck)
+    )
     crash = Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
-    message = Closer._placed(closer, crash).message
+    message = CrashExplainer._placed(closer, crash).message
     assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")
     assert message.endswith("(it tests i, but changes j)")
     # A malformed reply may be the effect of a write outside of an array, too: the checked build names its line.
@@ -830,7 +834,9 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     sites: Any = SimpleNamespace(found=[Site(sanitize.reports(said, write(tmp_path, text))[0], "'random'")])
     closer.part, closer.second = None, SimpleNamespace(look=lambda *_: SimpleNamespace(sites=sites))
     closer._with_indices = lambda places, _: [places]
-    assert "\n  mine.cpp:2: for" in Closer._placed(closer, Diagnosis("protocol", "No result.")).message
+    assert (
+        "\n  mine.cpp:2: for" in CrashExplainer._placed(closer, Diagnosis("protocol", "No result.")).message
+    )
     # A proven access outside of an array comes before a time-out, which it may have caused.
     judged.broken, said = (
         (None, Call("timeout")),
@@ -838,7 +844,7 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     )
     sites.found = [Site(sanitize.reports(said, tmp_path / "module.cpp")[0], "'random'")]
     hung = Diagnosis("timeout", "It did not end. Look for a loop.")
-    lines = Closer._placed(closer, hung).message.splitlines()
+    lines = CrashExplainer._placed(closer, hung).message.splitlines()
     assert lines[0] == OUTSIDE and lines[2].startswith("  mine.cpp:2: for") and lines[-1] == "It did not end."
 
 
@@ -956,7 +962,7 @@ def test_findings_are_sentences_before_the_message(wrong: set[str], right: str) 
     outputs = {"seen_outputs": {"m", "o"}, "wrong_outputs": wrong}
     closer: Any = SimpleNamespace(kernel=SimpleNamespace(**outputs), source=Path("m.cpp"))
     closer._right_outputs, closer._zeros = (lambda: Closer._right_outputs(closer)), (lambda checked: "")
-    found = _Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "x")
+    found = Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "x")
     question = (
         "On 'x' no input changes the output: at these sizes, is the computation skipped, or multiplied by 0?"
     )

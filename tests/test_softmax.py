@@ -19,8 +19,10 @@ from grader.core.arrays import Array, np
 from grader.core.places import ROOT
 from grader.core.precision import unwritten
 from grader.core.results import PartResult, SubmissionResult
-from grader.explain import closer_look, clues, diagnose
+from grader.explain import clues, diagnose
 from grader.explain.comparison import compare
+from grader.explain.further_calls import FurtherCalls
+from grader.explain.shown_lines import ShownLines
 from grader.source import landmarks
 from grader.study import helpers, writeup
 from labs.softmax import kernels
@@ -223,9 +225,8 @@ def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) 
         wrong={case.name: True}, sizes=dict,
     )  # fmt: skip
     judged = SimpleNamespace(kernel=kernel, source=None, fresh=lambda threads: nullcontext())
-    closer = closer_look.Closer(judged, None)  # type: ignore[arg-type]
-    assert closer._unread() == (unread, "" if used else case.name)
-    assert closer._alike("l2") == ["l1", "m1", "m2"]
+    assert FurtherCalls(judged, None).unread() == (unread, "" if used else case.name)  # type: ignore[arg-type]
+    assert ShownLines(judged, None)._alike("l2") == ["l1", "m1", "m2"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [(2, 3), (1, 2)])

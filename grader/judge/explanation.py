@@ -25,7 +25,8 @@ from grader.core.errors import KitError, UsageError
 from grader.core.results import Diagnosis, Verdict
 from grader.explain import clues
 from grader.explain.case_run import CaseRun
-from grader.explain.closer_look import NUMBERS, Closer
+from grader.explain.closer_look import Closer
+from grader.explain.explainer import NUMBERS
 from grader.explain.explanation_errors import attempt
 from grader.explain.hang_samples import Samples
 from grader.explain.judged_part import Checked, JudgedPart
