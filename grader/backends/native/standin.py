@@ -56,6 +56,10 @@ STEERING = re.compile(
     r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
     re.MULTILINE,
 )
+#: The names in a `#pragma GCC target`, of which each is also the end of a compile flag, as avx2 is of `-mavx2`.
+TARGETS = re.compile(
+    r"^[ \t]*#[ \t]*pragma[ \t]+GCC[ \t]+target[ \t]*\(?[ \t]*\"(?P<names>[a-z0-9._=, -]+)\"", re.MULTILINE
+)
 INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
 #: Constants of this module on which the content of compiled objects depends. The keys of cached objects include them.
 RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
@@ -167,12 +171,15 @@ class Prepared:
     def commands(self, text: bytes) -> tuple[tuple[str, ...], ...]:
         """Return the commands to try in this order, until one succeeds, for a student's file with this text.
 
-        If a pragma above the headers affects them, the first command does not use the precompiled header. Builds with
-        sanitizers always use the precompiled header: it includes `plain_checked.h`, which must precede all headers.
+        If a pragma above the headers affects them, the first command does not use the precompiled header. The second
+        one also has the targets of such a pragma as flags: gcc 13 compiles no std::vector below it otherwise
+        ("target specific option mismatch"). Builds with sanitizers always use the precompiled header: it includes
+        `plain_checked.h`, which must precede all headers.
         """
-        is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
-        own_order = () if is_checked or not steers_headers(text) else (self._command(()),)
-        return (*own_order, self.command())
+        if any(flag.startswith("-fsanitize") for flag in self.flags) or not steers_headers(text):
+            return (self.command(),)
+        own_order, targets = self._command(()), targets_of_headers(text)
+        return (own_order, *([(*own_order, *targets)] if targets else []), self.command())
 
     def _command(self, forced: Sequence[str]) -> tuple[str, ...]:
         return (str(self.tools.compiler), *forced, *self.flags, f"-I{self.folder / 'include'}")
@@ -180,9 +187,22 @@ class Prepared:
 
 def steers_headers(text: bytes) -> bool:
     """Return True if a pragma that affects how functions are compiled precedes the first of HEADERS."""
-    code = without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))
-    first = next((found.start() for found in INCLUDE.finditer(code) if found["name"] in HEADERS), 0)
-    return STEERING.search(code, 0, first) is not None
+    return (
+        STEERING.search(_above_headers(without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))))
+        is not None
+    )
+
+
+def targets_of_headers(text: bytes) -> tuple[str, ...]:
+    """Return flags such as -mavx2 for each `#pragma GCC target` above the first of HEADERS."""
+    found = TARGETS.finditer(_above_headers(text.decode("utf-8-sig", "replace")))
+    return tuple(
+        f"-m{name.strip()}" for pragma in found for name in pragma["names"].split(",") if name.strip()
+    )
+
+
+def _above_headers(code: str) -> str:
+    return code[: next((found.start() for found in INCLUDE.finditer(code) if found["name"] in HEADERS), 0)]
 
 
 def write_headers(folder: Path) -> None:
