@@ -98,30 +98,27 @@ def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) ->
     assert [path.name for path in alone.path.iterdir()] == ["module.cpp"]
 
 
-@pytest.mark.parametrize(
-    ("files", "outcome"),
-    [
-        ({"module.cpp": b"1", "old/module.cpp": b"2", "module-1.cpp": b"3", "more.zip": b"4"}, b"1"),
-        ({"module.cpp": b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"}, b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"),
-        ({"Module.CPP": b"1", "module (1).cpp": b"2"}, b"1"),
-        ({"x/module-2.cpp": b"1"}, b"1"),
-        ({"a/b/module.cpp": b"1", "notes.txt": b""}, b"1"),
-        ({"a/module.cpp": b"1", "hw.zip": b"no archive at all"}, b"1"),
-        ({"a/module.cpp": b"1", "b/module.cpp": b"2"}, "several files could be module.cpp (a/module.cpp, b/mod"),
-        ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "several files could be module.cpp"),
-        ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "several files could be module.cpp"),
-        ({"a.zip": b"1", "b.zip": b"2"}, "several archives (a.zip, b.zip)"),
-        ({"kernel.cpp": b"1"}, "no module.cpp found, only kernel.cpp"),
-        ({"module.cpp/readme": b"1"}, "module.cpp is a folder"),
-        ({"module.cpp/module.cpp": b"1"}, b"1"),
-        ({".hidden/module.cpp": b"1", "__MACOSX/module.cpp": b"1"}, "nothing was handed in"),
-        ({"module.cpp": b""}, "module.cpp is empty"),
-        ({"module.cpp": b"x" * MAX_SOURCE_BYTES}, b"x" * MAX_SOURCE_BYTES),
-        ({"module.cpp": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.cpp is larger than 1 MiB"),
-        ({"module.cpp": b"1", "module.ispc": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.ispc is larger than 1 MiB"),
-        ({"d/" * 9 + "module.cpp": b"1"}, "no module.cpp"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("files", "outcome"), [
+    ({"module.cpp": b"1", "old/module.cpp": b"2", "module-1.cpp": b"3", "more.zip": b"4"}, b"1"),
+    ({"module.cpp": b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"}, b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"),
+    ({"Module.CPP": b"1", "module (1).cpp": b"2"}, b"1"),
+    ({"x/module-2.cpp": b"1"}, b"1"),
+    ({"a/b/module.cpp": b"1", "notes.txt": b""}, b"1"),
+    ({"a/module.cpp": b"1", "hw.zip": b"no archive at all"}, b"1"),
+    ({"a/module.cpp": b"1", "b/module.cpp": b"2"}, "several files could be module.cpp (a/module.cpp, b/mod"),
+    ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "several files could be module.cpp"),
+    ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "several files could be module.cpp"),
+    ({"a.zip": b"1", "b.zip": b"2"}, "several archives (a.zip, b.zip)"),
+    ({"kernel.cpp": b"1"}, "no module.cpp found, only kernel.cpp"),
+    ({"module.cpp/readme": b"1"}, "module.cpp is a folder"),
+    ({"module.cpp/module.cpp": b"1"}, b"1"),
+    ({".hidden/module.cpp": b"1", "__MACOSX/module.cpp": b"1"}, "nothing was handed in"),
+    ({"module.cpp": b""}, "module.cpp is empty"),
+    ({"module.cpp": b"x" * MAX_SOURCE_BYTES}, b"x" * MAX_SOURCE_BYTES),
+    ({"module.cpp": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.cpp is larger than 1 MiB"),
+    ({"module.cpp": b"1", "module.ispc": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.ispc is larger than 1 MiB"),
+    ({"d/" * 9 + "module.cpp": b"1"}, "no module.cpp"),
+])  # fmt: skip
 def test_right_file_is_taken(files: dict[str, bytes], outcome: object, tmp_path: Path, scratch: Path) -> None:
     put(tmp_path / "class/folder", files)
     put(tmp_path / "class", {"zip.zip": zipped(files), "other/module.cpp": b"0"})
@@ -547,13 +544,10 @@ def test_archives_written_by_python_are_read(tmp_path: Path, files: dict[str, by
         assert read(content, tmp_path) == files
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        b"../x", b"a/../../x", b"/etc/passwd", b"\\\\server\\share", b"..\\..\\x", b"C:\\x", b"c:x", b"a/b/..",
-        b"module.cpp\0.txt", b"/", b"..", b"n" * 1025, b"d/" * 33 + b"x",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    b"../x", b"a/../../x", b"/etc/passwd", b"\\\\server\\share", b"..\\..\\x", b"C:\\x", b"c:x", b"a/b/..",
+    b"module.cpp\0.txt", b"/", b"..", b"n" * 1025, b"d/" * 33 + b"x",
+])  # fmt: skip
 def test_a_path_that_leads_outside_is_reported(name: bytes, tmp_path: Path) -> None:
     assert len(troubles(zip_bytes(Entry(b"module.cpp"), Entry(name)), tmp_path)) == 1
     if b"\0" not in name:
