@@ -164,38 +164,35 @@ def test_the_headers_that_the_stand_in_replaces_are_torchs() -> None:
     assert not [name for name in standin.HEADERS if not any((folder / name).is_file() for folder in folders)]
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "name", "reason"),
-    [
-        *[(error, "work", name, f"calls {name}: {WORK}") for error, name in (
-            ("no member named 'matmul' in 'at::Tensor'", "Tensor::matmul"),
-            ("'const class at::Tensor' has no member named 'exp_'", "Tensor::exp_"),
-            ("'_softmax' is not a member of 'at'", "at::_softmax"),
-            ("'linalg_norm' is not a member of 'torch'; did you mean x?", "torch::linalg_norm"),
-            ("'torch::nn' has not been declared", "torch::nn"),
-            ("'at::native' has not been declared", "at::native"),
-            ("'bmm' has not been declared in 'at'", "at::bmm"),
-            ("no matching function for call to 'exp(at::Tensor&)'", "exp"),
-            ("no match for 'operator*' (operand types are 'at::Tensor' and 'float')", "operator*"),
-        )],
-        ("invalid operands to binary expression ('at::Tensor' and 'at::Tensor')",
-         "work", "operators", f"calls torch operators: {WORK}"),
-        *[(error, "absent", name, f"uses torch's {name}, {ABSENT}") for error, name in (
-            ("no member named 'fft' in namespace 'torch'", "torch::fft"),
-            ("'class at::Tensor' has no member named 'grad'", "Tensor::grad"),
-            ("'Half' is not a member of 'c10'", "c10::Half"),
-        )],
-        ("static assertion failed: kernels cannot use tensors of this type",
-         "absent", "tensors of this type", "uses tensors of a type that kernels cannot use"),
-        ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "uses a tensor"),
-        *[(error, "python", name, f"uses {name}: {PYTHON}") for error, name in (
-            ("'dict' is not a member of 'pybind11'", "pybind11::dict"),
-            ("'PyErr_SetString' was not declared in this scope", "PyErr_SetString"),
-            ("unknown type name 'PyObject'", "PyObject"),
-            ("'class gpt149::Module' has no member named 'def_submodule'", "Module::def_submodule"),
-        )],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "kind", "name", "reason"), [
+    *[(error, "work", name, f"calls {name}: {WORK}") for error, name in (
+        ("no member named 'matmul' in 'at::Tensor'", "Tensor::matmul"),
+        ("'const class at::Tensor' has no member named 'exp_'", "Tensor::exp_"),
+        ("'_softmax' is not a member of 'at'", "at::_softmax"),
+        ("'linalg_norm' is not a member of 'torch'; did you mean x?", "torch::linalg_norm"),
+        ("'torch::nn' has not been declared", "torch::nn"),
+        ("'at::native' has not been declared", "at::native"),
+        ("'bmm' has not been declared in 'at'", "at::bmm"),
+        ("no matching function for call to 'exp(at::Tensor&)'", "exp"),
+        ("no match for 'operator*' (operand types are 'at::Tensor' and 'float')", "operator*"),
+    )],
+    ("invalid operands to binary expression ('at::Tensor' and 'at::Tensor')",
+     "work", "operators", f"calls torch operators: {WORK}"),
+    *[(error, "absent", name, f"uses torch's {name}, {ABSENT}") for error, name in (
+        ("no member named 'fft' in namespace 'torch'", "torch::fft"),
+        ("'class at::Tensor' has no member named 'grad'", "Tensor::grad"),
+        ("'Half' is not a member of 'c10'", "c10::Half"),
+    )],
+    ("static assertion failed: kernels cannot use tensors of this type",
+     "absent", "tensors of this type", "uses tensors of a type that kernels cannot use"),
+    ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "uses a tensor"),
+    *[(error, "python", name, f"uses {name}: {PYTHON}") for error, name in (
+        ("'dict' is not a member of 'pybind11'", "pybind11::dict"),
+        ("'PyErr_SetString' was not declared in this scope", "PyErr_SetString"),
+        ("unknown type name 'PyObject'", "PyObject"),
+        ("'class gpt149::Module' has no member named 'def_submodule'", "Module::def_submodule"),
+    )],
+])  # fmt: skip
 def test_a_compiler_s_error_becomes_a_line(error: str, kind: str, name: str, reason: str) -> None:
     found = standin.refusal(f"module.cpp:7:21: error: {error}\nmodule.cpp:9: error: x", "a.cpp")
     assert found is not None and found.text.startswith(f"a.cpp:7 {reason}")
@@ -203,13 +200,10 @@ def test_a_compiler_s_error_becomes_a_line(error: str, kind: str, name: str, rea
     assert "\n" not in found.text and len(found.text) < 200
 
 
-@pytest.mark.parametrize(
-    ("header", "kind"),
-    [
-        ("c10/cuda/CUDAStream.h", "absent"), ("torch/nn.h", "absent"), ("Python.h", "python"),
-        ("pybind11/embed.h", "python"), ("torch/csrc/utils/pybind.h", "python"), ("mine.h", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("header", "kind"), [
+    ("c10/cuda/CUDAStream.h", "absent"), ("torch/nn.h", "absent"), ("Python.h", "python"),
+    ("pybind11/embed.h", "python"), ("torch/csrc/utils/pybind.h", "python"), ("mine.h", None),
+])  # fmt: skip
 def test_a_missing_header_is_reported_with_its_kind(header: str, kind: str | None) -> None:
     for words in (f"{header}: No such file or directory", f"'{header}' file not found"):
         found = standin.refusal(f"module.cpp:3:10: fatal error: {words}", "a.cpp")
@@ -244,14 +238,11 @@ def test_the_line_is_the_students_where_the_error_is_in_a_template() -> None:
     assert found is not None and (found.line, found.kind) == (5, "absent")
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "module.cpp:1:1: error: ", "no match for 'operator", "no match for 'operator*' (operand types are ",
-        "no matching function for call to 'f(", "at::Tensor' {aka ", "'torch::", "'a' is not a member of 'at::a",
-        "invalid operands to binary expression (", "a" * 50, "using namespace ", "\n",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("piece", [
+    "module.cpp:1:1: error: ", "no match for 'operator", "no match for 'operator*' (operand types are ",
+    "no matching function for call to 'f(", "at::Tensor' {aka ", "'torch::", "'a' is not a member of 'at::a",
+    "invalid operands to binary expression (", "a" * 50, "using namespace ", "\n",
+])  # fmt: skip
 def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
     def look(characters: int) -> None:
         text = (piece * (characters // len(piece)))[:characters]
