@@ -268,27 +268,24 @@ def test_the_fast_kernels_are_right() -> None:
         assert part.verdict == "pass", f"{part.id}: {part.diagnosis}"
 
 
-@pytest.mark.parametrize(
-    "part, operations, read, written, in_place",
-    [
-        ("add", 35, 4 * (35 + 7), 4 * 35, False),
-        ("add_backward", 70, 4 * (35 + 35 + 7), 4 * (35 + 7), True),
-        ("mul_backward", 140, 4 * (35 + 35 + 7 + 35 + 7), 4 * (35 + 7), True),
-        ("relu", 23, 4 * 23, 4 * 23, False),
-        ("matmul", 2 * 105, 4 * (35 + 21), 4 * 15, False),
-        ("matmul_backward", 4 * 105, 4 * (15 + 35 + 21 + 35 + 21), 4 * (35 + 21), True),
-        ("linear_backward", 4 * 120 + 24, 4 * (24 + 30 + 20 + 30 + 20 + 4), 4 * (30 + 20 + 4), True),
-        # 3 x 3 filters, 3 x 3 images, border 1. Along an axis, they read 2 + 3 + 2 numbers: 7 * 7 = 49 in the plane.
-        ("conv2d", 2 * (2 * 2 * 49), 4 * (18 + 18 + 2), 4 * 36, False),
-        ("conv2d_backward", 4 * (2 * 2 * 49) + 36, 4 * (36 + 18 + 18 + 18 + 18 + 2), 4 * (18 + 18 + 2), True),
-        # 2 x 2 windows on 6 planes of 5 x 4 numbers; an index has eight bytes.
-        ("maxpool2d", 24 * 3, 4 * 120, 4 * 24 + 8 * 24, False),
-        ("maxpool2d_backward", 24, 4 * 24 + 8 * 24 + 4 * 120, 4 * 120, True),
-        ("mse", 3 * 23, 8 * 23, 4, False),
-        ("cross_entropy_backward", 6 * 30, 4 * 30 + 8 * 6 + 4 * 30, 4 * 30, True),
-        ("sgd", 2 * 23, 8 * 23, 4 * 23, True),
-    ],
-)
+@pytest.mark.parametrize("part, operations, read, written, in_place", [
+    ("add", 35, 4 * (35 + 7), 4 * 35, False),
+    ("add_backward", 70, 4 * (35 + 35 + 7), 4 * (35 + 7), True),
+    ("mul_backward", 140, 4 * (35 + 35 + 7 + 35 + 7), 4 * (35 + 7), True),
+    ("relu", 23, 4 * 23, 4 * 23, False),
+    ("matmul", 2 * 105, 4 * (35 + 21), 4 * 15, False),
+    ("matmul_backward", 4 * 105, 4 * (15 + 35 + 21 + 35 + 21), 4 * (35 + 21), True),
+    ("linear_backward", 4 * 120 + 24, 4 * (24 + 30 + 20 + 30 + 20 + 4), 4 * (30 + 20 + 4), True),
+    # 3 x 3 filters, 3 x 3 images, border 1. Along an axis, they read 2 + 3 + 2 numbers: 7 * 7 = 49 in the plane.
+    ("conv2d", 2 * (2 * 2 * 49), 4 * (18 + 18 + 2), 4 * 36, False),
+    ("conv2d_backward", 4 * (2 * 2 * 49) + 36, 4 * (36 + 18 + 18 + 18 + 18 + 2), 4 * (18 + 18 + 2), True),
+    # 2 x 2 windows on 6 planes of 5 x 4 numbers; an index has eight bytes.
+    ("maxpool2d", 24 * 3, 4 * 120, 4 * 24 + 8 * 24, False),
+    ("maxpool2d_backward", 24, 4 * 24 + 8 * 24 + 4 * 120, 4 * 120, True),
+    ("mse", 3 * 23, 8 * 23, 4, False),
+    ("cross_entropy_backward", 6 * 30, 4 * 30 + 8 * 6 + 4 * 30, 4 * 30, True),
+    ("sgd", 2 * 23, 8 * 23, 4 * 23, True),
+])  # fmt: skip
 def test_work_equals_hand_counts(part: str, operations: int, read: int, written: int, in_place: bool) -> None:
     assert sources.work(ASSIGNMENT.part(part), FEW) == sources.Work(operations, read, written, in_place)
 
