@@ -122,30 +122,22 @@ TOLD = (errors.UsageError, errors.KitError)
 _CASE = b'{"name": "x", "shape": {"N": 4}, "ok": true, "max_error": null}, '
 
 READERS = (
-    Reader(
-        "archives", read_archive,
-        [
-            zipped(HANDED_IN), zipped(HANDED_IN, zipfile.ZIP_STORED), zip64_bytes(b"module.cpp", SOURCE),
-            *(tar_bytes(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
-            *(tar_bytes({**HANDED_IN, "n" * 120: b"1"}, format=k) for k in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)),
-        ],
-        (Unreadable,), (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"),
-        {
-            "members of a zip": many_members,
-            "members of a tar": lambda size: tar_bytes({f"{k}.txt": b"" for k in range(size // 512)}),
-            "attributes": attributes,
-            "signatures": lambda size: b"PK\3\4" + b"PK\5\6" * (size // 4),
-            "zeros in a tar": lambda size: tar_bytes({"zeros": bytes(size)}, "w:gz"),
-        },
-    ),
-    Reader(
-        "a class's archive",
+    Reader("archives", read_archive, [
+        zipped(HANDED_IN), zipped(HANDED_IN, zipfile.ZIP_STORED), zip64_bytes(b"module.cpp", SOURCE),
+        *(tar_bytes(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
+        *(tar_bytes({**HANDED_IN, "n" * 120: b"1"}, format=k) for k in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)),
+    ], (Unreadable,), (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"), {
+        "members of a zip": many_members,
+        "members of a tar": lambda size: tar_bytes({f"{k}.txt": b"" for k in range(size // 512)}),
+        "attributes": attributes,
+        "signatures": lambda size: b"PK\3\4" + b"PK\5\6" * (size // 4),
+        "zeros in a tar": lambda size: tar_bytes({"zeros": bytes(size)}, "w:gz"),
+    }),
+    Reader("a class's archive",
         in_file(lambda path: submission.find(path, "module.cpp", path.with_name("scratch")), "class.zip"),
         [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
-        TOLD, b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(), {"many students": many_members}, cost=3,
-    ),
-    Reader(
-        "metadata", lambda data: len(gradescope_entries(data, "metadata")), [METADATA], TOLD,
+        TOLD, b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(), {"many students": many_members}, cost=3),
+    Reader("metadata", lambda data: len(gradescope_entries(data, "metadata")), [METADATA], TOLD,
         (b"<<: *jane", b"&a ", b"*a", b"? ", b"- ", b"--- ", b"!!binary ", b"0001-01-01 00:00:00 +14:00", b"%TAG !"),
         {
             **repeats(METADATA),
@@ -155,47 +147,32 @@ READERS = (
             **repeats(b"1", head=b"s:\n  :created_at: '", tail=b"'\n"),
             **repeats(b"  - {name: x}\n", head=b"s:\n  :submitters:\n"),
             "anchors": lambda size: b"".join(b"a%d: &a%d x\n" % (k, k) for k in range(size // 12)),
-        },
-    ),
-    Reader(
-        "Canvas names", lambda data: submission.exports.CANVAS.fullmatch(data.decode("utf-8", "surrogateescape")),
+        }),
+    Reader("Canvas names", lambda data: submission.exports.CANVAS.fullmatch(data.decode("utf-8", "surrogateescape")),
         [CANVAS.encode(), b"lee_ann_23_400_module.cpp"], (), (b"_", b"_late_", b"_1_2_"),
-        {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
-    ),
-    Reader(
-        "times", in_file(lambda path: byhand.read_times(path, ["ada", "bob"], None), "times.csv"),
+        {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)}),
+    Reader("times", in_file(lambda path: byhand.read_times(path, ["ada", "bob"], None), "times.csv"),
         [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
         TOLD, (b",", b'"', b"\n", b"ada", b"2026-11-14 10:00:00.5 Z"),
-        {**repeats(b" 1", head=b"id,time\nada,"), **repeats(b",", head=b"id,time")},
-    ),
-    Reader(
-        "results", in_file(lambda path: feedback.feedback(SMALL, row_of(path)), "result.json"),
-        [a_result()], TOLD, JSON_WORDS,
-        {
+        {**repeats(b" 1", head=b"id,time\nada,"), **repeats(b",", head=b"id,time")}),
+    Reader("results", in_file(lambda path: feedback.feedback(SMALL, row_of(path)), "result.json"),
+        [a_result()], TOLD, JSON_WORDS, {
             **repeats(b"["),
             **repeats(b"[],", head=b"[", tail=b"0]"),
             **repeats(b'\\"', head=b'{"a": "'),
             "cases": lambda size: a_result().replace(b'"cases": [', b'"cases": [' + _CASE * (size // len(_CASE)), 1),
-        },
-    ),
-    Reader(
-        "results, in a class's reports",
+        }),
+    Reader("results, in a class's reports",
         in_file(lambda path: classbook.write(path.parent, SMALL, [row_of(path)]), "result.json"),
-        [a_result()], TOLD, JSON_WORDS, cost=3,
-    ),
-    Reader(
-        "ledgers", in_file(lambda path: ledger.read(path.parent), ledger.LEDGER), [a_ledger()],
-        TOLD, (*JSON_WORDS, b'"result"', b'"roster"', b"../"),
-        {
+        [a_result()], TOLD, JSON_WORDS, cost=3),
+    Reader("ledgers", in_file(lambda path: ledger.read(path.parent), ledger.LEDGER), [a_ledger()],
+        TOLD, (*JSON_WORDS, b'"result"', b'"roster"', b"../"), {
             **repeats(a_ledger()),
             **repeats(b"x", head=b'{"kind": "', tail=b'"}\n'),
             **repeats(b"\n", b"x", head=a_ledger()),
-        },
-    ),
-    Reader(
-        "locks", in_file(read_lock, ledger.LOCK), [b'{"lock": "1:2", "scratch": "/tmp/gpt149-class-0", "pid": 1}'],
-        (), (b"gpt149-class-", b"/", b"null", b"../"), repeats(b"["),
-    ),
+        }),
+    Reader("locks", in_file(read_lock, ledger.LOCK), [b'{"lock": "1:2", "scratch": "/tmp/gpt149-class-0", "pid": 1}'],
+        (), (b"gpt149-class-", b"/", b"null", b"../"), repeats(b"[")),
 )  # fmt: skip
 
 MASTER = (ROOT / "module.cpp").read_text()
@@ -493,79 +470,57 @@ def many_sections(size: int) -> bytes:
 
 
 READERS += (
-    Reader(
-        "source", lambda data: cpptext.renames_lines(data.decode(errors="replace")), (PUBLISHED[:6000], LITERALS),
-        words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"),
-        patterns={
+    Reader("source", lambda data: cpptext.renames_lines(data.decode(errors="replace")), (PUBLISHED[:6000], LITERALS),
+        words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"), patterns={
             **repeats(b"/*a", head=b'auto s = R"(\n', tail=b')";'),
             **repeats(b"/*a", b'R"ab(', b"'\n", b"\n", b"#include <torch/\n", b"Py"),
             **repeats(b'\\"', head=b'"', tail=b"\n"),
             **repeats(b" ", head=b"torch"),
-        },
-    ),
-    Reader(
-        "compiler's words", read_words, (COMPILER, COMPILER[:300], b"module.cpp:1:1: error: x\n"),
-        words=(b"module.cpp:", b": error: ", b"undefined reference to `", b"'", b"<", b" [with ", b".s:"),
-        patterns={
+        }),
+    Reader("compiler's words", read_words, (COMPILER, COMPILER[:300], b"module.cpp:1:1: error: x\n"),
+        words=(b"module.cpp:", b": error: ", b"undefined reference to `", b"'", b"<", b" [with ", b".s:"), patterns={
             "nested templates": lambda n: b"module.cpp:1:1: error: " + b"<" * (n // 2) + b">" * (n // 2),
             **repeats(b"a.s:", b"undefined reference to `", b"a:1:", b"module.cpp:1:1: error: x\n"),
             **repeats(b" [with ", head=b"module.cpp:1:1: error: "),
             **repeats(b"9", head=b"module.cpp:", tail=b":1: error: x"),
             **repeats(b"\n", head=b"module.cpp:1:"),
-        },
-    ),
-    Reader(
-        "hints", read_hint, (PUBLISHED[:6000], b"twoDimRaed(a, b); twoDimRead(c)\n"),
-        patterns={
-            "undeclared words": lambda n: b"".join(b"a%xz = b%xz + a%xz;\n" % (k, k, k) for k in range(n // 20)),
-            "words alike": lambda n: b"".join(2 * (b"ab" * 20 + b"%d " % k) for k in range(n // 92)),
-            **repeats(b"a"),
-            **repeats(b"(,", head=b"twoDimRead("),
-        },
-    ),
-    Reader(
-        "sanitizers' reports",
+        }),
+    Reader("hints", read_hint, (PUBLISHED[:6000], b"twoDimRaed(a, b); twoDimRead(c)\n"), patterns={
+        "undeclared words": lambda n: b"".join(b"a%xz = b%xz + a%xz;\n" % (k, k, k) for k in range(n // 20)),
+        "words alike": lambda n: b"".join(2 * (b"ab" * 20 + b"%d " % k) for k in range(n // 92)),
+        **repeats(b"a"),
+        **repeats(b"(,", head=b"twoDimRead("),
+    }),
+    Reader("sanitizers' reports",
         lambda data: sanitize.report(harmless(data.decode(errors="replace")), ROOT / "module.cpp"),
         (SANITIZER, SANITIZER[250:]),
-        words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
-        patterns={
+        words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "), patterns={
             **repeats(b"\n", head=b"module.cpp:9:3: runtime error: x\n"),
             **repeats(b"/a:1: ", tail=b"\nERROR: AddressSanitizer: ABRT"),
             **repeats(b"a :1", head=b"module.cpp:9:3: runtime error: x\n    #1 0x1 in "),
-        },
-    ),
-    Reader(
-        "object", read_object, objects(), allowed=(elf.NotReadable,),
-        words=(b"cblas_", b"_ZN", b"\x0b\x00\x00\x00", b"\xff\xff\xff\x6f", b"\x7fELF\x02\x01"),
-        patterns={
+        }),
+    Reader("object", read_object, objects(), allowed=(elf.NotReadable,),
+        words=(b"cblas_", b"_ZN", b"\x0b\x00\x00\x00", b"\xff\xff\xff\x6f", b"\x7fELF\x02\x01"), patterns={
             "many sections": many_sections,
             "a long name": lambda n: objects()[0].replace(b"cblas_sgemm\0", b"cblas_sgemm") + b"cblas_" + b"a" * n,
-        },
-    ),
-    Reader(
-        "symbol", read_symbol, MANGLED,
-        words=(b"_ZN", b"I", b"E", b"J", b"L", b"S_", b"2at4_ops", b"99999"),
+        }),
+    Reader("symbol", read_symbol, MANGLED, words=(b"_ZN", b"I", b"E", b"J", b"L", b"S_", b"2at4_ops", b"99999"),
         patterns={
             **repeats(b"x", b"9", head=b"_ZN1aI"),
             **repeats(b"9", b"1a", b"1aIE", head=b"_ZN"),
             **repeats(b"I", head=b"_ZN1a"),
             **repeats(b"_", head=b"aten::"),
             **repeats(b"s", tail=b"gemm!"),
-        },
-    ),
-    Reader(
-        "reply", read_reply, (framed(REPLY, bytes(32)), *map(framed, HEADERS)), allowed=(frames.RunnerDied,),
+        }),
+    Reader("reply", read_reply, (framed(REPLY, bytes(32)), *map(framed, HEADERS)), allowed=(frames.RunnerDied,),
         words=(b'"kind": ', b'"dtype": "', b"null", b"[[", b"1e999", b"NaN", b'"shape": [', b"true", b"-1"),
         patterns={
             "nested": lambda n: frames.FRAME.pack(n, 0) + b"[" * n,
             "functions": lambda n: framed({"status": "loaded", "functions": [["f" * n, "T"]]}),
             "a message": lambda n: framed({"status": "exception", "message": "\x1b" * n}),
-        },
-    ),
-    Reader(
-        "result.json", read_texts, (b"aten::matmul\n", b"[1] \x1b[2J", SANITIZER),
-        patterns=repeats("é".encode(), b"\x00"),
-    ),
+        }),
+    Reader("result.json", read_texts, (b"aten::matmul\n", b"[1] \x1b[2J", SANITIZER),
+        patterns=repeats("é".encode(), b"\x00")),
 )  # fmt: skip
 #: Number of mutated inputs for each reader, divided by the reader's `cost`.
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "400"))
