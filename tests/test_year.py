@@ -46,18 +46,14 @@ def standing(part: PartResult, **facts: str) -> Standing:
     return Standing(replace(acting_class.record("ada"), fingerprints=prints), result)
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "why"),
-    [
-        (standing(WRONG), standing(RIGHT, kit="new"), ("case: right now: 'random'", "(wrong -> pass)", "kit")),
-        (standing(RIGHT), standing(classrows.part("part1", "Naive", 10.0, "slow", ratio=1.5)), ("time: 1.00", "1.50")),
-        (standing(RIGHT), standing(RIGHT, assignment="new"), ("rubric",)),
-        (standing(RIGHT), standing(RIGHT), ("rubric or by hand",)),
-        (standing(WRONG), standing(RIGHT, processor="Q"), ("case", "machine")),
-        (standing(RIGHT), standing(classrows.part("part1", "Naive", 10.0, "crash")), ("verdict: pass -> crash",)),
-    ],
-    ids=("case and kit", "time", "rubric", "by hand", "machine", "verdict"),
-)  # fmt: skip
+@pytest.mark.parametrize(("then", "now", "why"), [
+    (standing(WRONG), standing(RIGHT, kit="new"), ("case: right now: 'random'", "(wrong -> pass)", "kit")),
+    (standing(RIGHT), standing(classrows.part("part1", "Naive", 10.0, "slow", ratio=1.5)), ("time: 1.00", "1.50")),
+    (standing(RIGHT), standing(RIGHT, assignment="new"), ("rubric",)),
+    (standing(RIGHT), standing(RIGHT), ("rubric or by hand",)),
+    (standing(WRONG), standing(RIGHT, processor="Q"), ("case", "machine")),
+    (standing(RIGHT), standing(classrows.part("part1", "Naive", 10.0, "crash")), ("verdict: pass -> crash",)),
+], ids=("case and kit", "time", "rubric", "by hand", "machine", "verdict"))  # fmt: skip
 def test_a_change_of_points_names_its_cause(then: Standing, now: Standing, why: tuple[str, ...]) -> None:
     old = Graded(Path("a"), {"ada": ROW, "gone": ROW}, {}, known={"ada": then})
     new = Graded(Path("b"), {"ada": {**ROW, "part1": "7.5", "total": "7.5"}}, {}, known={"ada": now})
@@ -135,7 +131,6 @@ def test_only_accepted_appeals_count(acting: Class, appealed: list[PartResult], 
     assert not [word for word in words if word not in text]
     kept = json.loads(record.read_text())
     assert [len(kept["rounds"]), kept["accepted"], kept["recorded_points"]] == [3, False, 18]
-
     appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
     assert appeal(acting, accept=True) == 0 and acting.totals() == {"ada": "30"}
     assert "ada  part3   8  ->  20  +12  time:" in capsys.readouterr().out
@@ -153,11 +148,10 @@ def test_an_appeal_on_an_unfit_machine_hides_hidden_cases(acting: Class, appeale
     refused("no submission is called", gradebook.entry_named, ledger.read(acting.out), "zoe")
 
 
-@pytest.mark.parametrize(
-    ("days", "late_h", "left", "spent"),
-    [(Days(), 30, 2, 0), (Days(1), 30, 1, 0), (Days(2), 30, 0, 0), (Days(0, 3), 30, 0, 2), (Days(1, 3), 30, 0, 1),
-     (Days(0, 1), 30, 1, 1), (Days(1), 24.1, 0, 0), (Days(0, 2), 0.1, 0, 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("days", "late_h", "left", "spent"), [
+    (Days(), 30, 2, 0), (Days(1), 30, 1, 0), (Days(2), 30, 0, 0), (Days(0, 3), 30, 0, 2), (Days(1, 3), 30, 0, 1),
+    (Days(0, 1), 30, 1, 1), (Days(1), 24.1, 0, 0), (Days(0, 2), 0.1, 0, 0),
+])  # fmt: skip
 def test_an_extension_counts_before_slip_days(days: Days, late_h: float, left: int, spent: int) -> None:
     rule = LateRule(None, 900.0, 0.1, None, None, None)
     assert late_days(rule, days.late_s(late_h * 3600)) == left
@@ -288,13 +282,12 @@ def graded(tmp_path: Path) -> Path:
     last = [record("ada", 0.80), record("bob", 0.81), record("cyd", 0.1, flagged=("part1",))]
     last += [record("dee", 0.2, **wrong), record("eve", None, **wrong)]
     last += [record("ida", 1.5), record("fay", 0.3)]
-    out = tmp_path / "out"
-    with ledger.hold(out) as book:
+    with ledger.hold(tmp_path) as book:
         for day, results in ((1, first), (4, last)):
             book.open_run(run_on(day), roster if day == 4 else [*roster, Entry("fay", "fay")])
             for each in results:
                 book.finish(each, None)
-    return out
+    return tmp_path
 
 
 def test_overlapping_intervals_share_a_rank() -> None:
@@ -312,15 +305,14 @@ def test_overlapping_intervals_share_a_rank() -> None:
 
 
 def test_one_person_with_two_ids_is_listed_once(tmp_path: Path) -> None:
-    out = tmp_path / "out"
     roster = [Entry("fay", "Fay", ("F@x.edu",)), Entry("fay-2", "Fay", ("f@x.edu",), identities=("sis:7",))]
     roster += [Entry("doe", "Fay", identities=("sis:7",)), Entry("other", "Fay", ("g@x.edu",))]
     roster.append(Entry("bare", "Fay"))
-    with ledger.hold(out) as book:
+    with ledger.hold(tmp_path) as book:
         book.open_run(run_on(4), roster)
         for k, entry in enumerate(roster):
             book.finish(record(entry.submission_id, 1.0 + k / 2), None)
-    (part,) = board_of([out], ASSIGNMENT).parts
+    (part,) = board_of([tmp_path], ASSIGNMENT).parts
     assert [(one.student, one.ratio) for one in part.places] == [("doe", 1.0), ("other", 2.5), ("bare", 3.0)]
 
 
