@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from classes.acting_class import HANG_S, SMALL, Class, gone, grader, processes_of, rows_of, wait_until
-from conftest import ROOT, Capture, Patch, insert_at_start, keeping, one_of_each, put, refused, write
+from classes.acting_class import HANG_S, SMALL, Class, gone, processes_of, rows_of, wait_until
+from conftest import ROOT, Capture, Patch, grader, insert_at_start, keeping, one_of_each, put, refused, write
 from handing_in import SOURCE, quoted_overlap, tar_bytes, zipped
 from process_tree import alive, descendants
 

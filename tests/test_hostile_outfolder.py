@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from classes.acting_class import HOLDS_LEDGER, Class, holding, record, some_run, wait_until
+from classes.acting_class import HOLDS_LEDGER, RUN, Class, holding, record, wait_until
 from classes.acting_worker import nest
 from conftest import COURSE, put, refused, write
 
@@ -230,7 +230,7 @@ NO_LINES += damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X,
 @pytest.mark.parametrize("content", [*NO_LINES, b'{"kind": "' + b"x" * ledger.MOST_LINE_BYTES], ids=briefly)
 def test_a_malformed_ledger_line_is_reported_with_its_line_number(content: bytes, tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
-        book.open_run(some_run(), [ledger.Entry("ada", "Ada")])
+        book.open_run(RUN, [ledger.Entry("ada", "Ada")])
         book.finish(record("ada"), {})
     with (tmp_path / ledger.LEDGER).open("ab") as file:
         file.write(content + b"\n")
@@ -254,7 +254,7 @@ def test_every_command_ends_in_one_line_on_a_folder_of_pipes(acting: Class) -> N
 
 def graded_with(config: object, out: Path) -> Path:
     """Return a results folder whose ledger names `config` as its assignment file."""
-    item = {"kind": "run", **vars(some_run()), "config": str(config)}
+    item = {"kind": "run", **vars(RUN), "config": str(config)}
     return put(out, {ledger.LEDGER: json.dumps(item).encode() + b"\n"})
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from classes import acting_class
-from classes.acting_class import AT, HANG_S, SMALL, Class, holding, record, some_run
+from classes.acting_class import AT, HANG_S, RUN, SMALL, Class, holding, record
 from conftest import ASSIGNMENT, ROOT, insert_at_start, keeping, refused, results_alone, write
 
 from grader import score
@@ -38,7 +38,7 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with open("/dev/full", "wb", buffering=0) as disk:
         book = ledger.Ledger(tmp_path, disk.fileno(), tmp_path)
         finish = partial(book.finish, record("ada"), {"points": 1.0})
-        for write in (partial(book.open_run, some_run(), []), finish):
+        for write in (partial(book.open_run, RUN, []), finish):
             refused("cannot write in .*No space left.*--resume", write, of=errors.KitError)
 
 
@@ -46,7 +46,7 @@ def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: py
     """The result is on the disk before its line, so after a power cut no line refers to an empty result."""
     synced: list[os.stat_result] = []
     with ledger.hold(tmp_path) as book:
-        book.open_run(some_run(), ())
+        book.open_run(RUN, ())
         monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)))
         book.finish(record("ada"), {"points": 1.0})
         size_bytes = {found.st_ino: found.st_size for found in synced}
@@ -59,16 +59,16 @@ def test_the_ledger_is_read_back_and_the_last_record_counts(tmp_path: Path) -> N
     assert ledger.read(tmp_path) == ledger.History()
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("bob", "=1+1", ("b@x.org",), AT, True))
     with ledger.hold(tmp_path / "new") as book:
-        book.open_run(some_run(), roster)
+        book.open_run(RUN, roster)
         for points in (1.0, 2.0):
             book.finish(record("ada", points), {"points": points})
-    assert ledger.read(tmp_path / "new") == ledger.History((some_run(),), roster, {"ada": record("ada", 2.0)})
+    assert ledger.read(tmp_path / "new") == ledger.History((RUN,), roster, {"ada": record("ada", 2.0)})
     assert json.loads((tmp_path / "new" / "ada" / ledger.RESULT).read_text()) == {"points": 2.0}
 
 
 def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_reported(tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
-        book.open_run(some_run(), ())
+        book.open_run(RUN, ())
         book.finish(record("ada"), {})
     path = tmp_path / ledger.LEDGER
     whole = path.read_bytes()

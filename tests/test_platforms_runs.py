@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from classes.acting_class import SMALL, Class, grader
-from conftest import ROOT, Capture, Patch, insert_at_start, keeping, line_of, put, python, refused
+from classes.acting_class import SMALL, Class
+from conftest import ROOT, Capture, Patch, grader, insert_at_start, keeping, line_of, put, python, refused
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
 from releases import OBJECT, Release, proof_setup, release_of
 

@@ -12,8 +12,8 @@ from typing import Any
 import classrows
 import pytest
 from classes import acting_class
-from classes.acting_class import Class, grader
-from conftest import ASSIGNMENT, COURSE, Capture, Patch, refused, write
+from classes.acting_class import Class
+from conftest import ASSIGNMENT, COURSE, Capture, Patch, grader, refused, write
 from test_report_html import Page
 
 from grader.__main__ import run

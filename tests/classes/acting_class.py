@@ -37,6 +37,7 @@ sys.exit(code)
 """
 FINGERPRINTS = fingerprints.Fingerprints("s", "a", "k", "o")
 AT = "2025-01-01T00:00:00+00:00"
+RUN = ledger.Run(AT, "a.yaml", "a", "a", "k", 1, True, "D", 2)
 HOLDS_LEDGER = """
 import sys
 from pathlib import Path
@@ -190,13 +191,6 @@ def rows_of(out: Path, key: str = "id") -> dict[str, dict[str, str]]:
     return {row[key]: row for row in csv.DictReader(io.StringIO(text))}
 
 
-def grader(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "grader", *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, cwd=ROOT)
-    assert ended.returncode == code, (ended.stdout[-3000:], ended.stderr[-3000:])
-    return ended
-
-
 def processes_of(state: Path) -> Iterator[int]:
     """Yield the ids of a class's processes, whose environment contains the name of the class's state folder `state`."""
     for folder in Path("/proc").glob("[0-9]*"):
@@ -212,10 +206,6 @@ def gone(state: Path) -> bool:
 
 def record(name: str, points: float = 1.0) -> ledger.Record:
     return ledger.Record(name, FINGERPRINTS, AT, {"building": 1.0}, 1, points=points, max_points=10.0)
-
-
-def some_run() -> ledger.Run:
-    return ledger.Run(AT, "a.yaml", "a", "a", "k", 1, True, "D", 2)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from classes.acting_class import AT, record, some_run
+from classes.acting_class import AT, RUN, record
 from conftest import ASSIGNMENT, ROOT, one_of_each
 from handing_in import GRADESCOPE, tar_bytes, zip64_bytes, zipped
 from honest.styles import published
@@ -104,7 +104,7 @@ def row_of(path: Path) -> machines.Row:
 def a_ledger() -> bytes:
     with TemporaryDirectory(prefix=PREFIX) as folder:
         with ledger.hold(Path(folder)) as book:
-            book.open_run(replace(some_run(), manual="m.csv"), ENTRIES)
+            book.open_run(replace(RUN, manual="m.csv"), ENTRIES)
             book.finish(replace(record("ada", 10.0), sha256="00", verdicts={"part1": "pass"}), None)
             book.reported(ledger.Reported(AT, None, {"ada": 10.0}))
         return (Path(folder) / ledger.LEDGER).read_bytes()
