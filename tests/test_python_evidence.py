@@ -182,18 +182,11 @@ NO_KERNEL = {
     "    tl.store(d + at, x.to(tl.int32).to(tl.float32, bitcast=True), mask=at < n)\n"
     "§r = work(a, b).ravel()\nr = np.append(r, r[:r.size % 2]).view(np.int64)\n"
     f"apart{GRID}(torch.from_numpy(r), c, c.numel(), B=64)",
-    **{
-        f"scalars in {name}": f"{PUT(number)}{how}\nput[(1,)](c, c.numel(), v=r)"
-        for name, number, how in (
-            ("deep tuples", "v" + "[0]" * 12 + "[i]", "for _ in range(12):\n    r = (r,)"),
-            (
-                "empty tuples",
-                "(len(v[i][0]) * 65536 + len(v[i][1]) * 256 + len(v[i][2])) / 256 - 512",
-                "for i, x in enumerate(r):\n    n = int((x + 512) * 256 + 0.5)\n"
-                "    r[i] = tuple((None,) * (n >> k & 255) for k in (16, 8, 0))",
-            ),
-        )
-    },
+    "scalars in deep tuples": PUT("v" + "[0]" * 12 + "[i]")
+    + "for _ in range(12):\n    r = (r,)\nput[(1,)](c, c.numel(), v=r)",
+    "scalars in empty tuples": PUT("(len(v[i][0]) * 65536 + len(v[i][1]) * 256 + len(v[i][2])) / 256 - 512")
+    + "for i, x in enumerate(r):\n    n = int((x + 512) * 256 + 0.5)\n"
+    "    r[i] = tuple((None,) * (n >> k & 255) for k in (16, 8, 0))\nput[(1,)](c, c.numel(), v=r)",
     "a name that stands for another function": "from triton.language import abs as tidy\n"
     f"import kernels as me\n{BODY('tidy(at)')}{GIVE('at')}"
     "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
@@ -647,15 +640,12 @@ def test_the_reader_prints_the_names_that_a_function_reaches(found: str, text: s
     assert [line for line in printed if line != "reaches f torch._C"] == found.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("named", "text"),
-    [
-        (named, around.format(*text.replace("\\n", "\n").rpartition("§")[::2]))
-        for around, table in WAYS.items()
-        for named, _, texts in (row.partition(": ") for row in table.replace("\n", " ").split(" || "))
-        for text in texts.split(" | ")
-    ],
-)
+@pytest.mark.parametrize(("named", "text"), [
+    (named, around.format(*text.replace("\\n", "\n").rpartition("§")[::2]))
+    for around, table in WAYS.items()
+    for named, _, texts in (row.partition(": ") for row in table.replace("\n", " ").split(" || "))
+    for text in texts.split(" | ")
+])  # fmt: skip
 def test_names_that_reach_the_record_or_kernels_are_printed(named: str, text: str, read: Read) -> None:
     imports = "import gc, io, math, operator, os, sys, torch, triton, numpy as np, triton.language as tl\n"
     reached = [line for line in read(imports + text) if line.startswith("reaches")]
@@ -820,7 +810,6 @@ def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
 @by_interpreter
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_over_a_limit_is_flagged(limit: str, code: str, tmp_path: Path, monkeypatch: Patch) -> None:
-    """A replay that exceeds a limit on CPU time is flagged for review. For wall time the flag is only a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"
