@@ -67,15 +67,11 @@ CHOSEN = {
 
 @by_interpreter
 class TestVerdicts:
-    @pytest.mark.parametrize(
-        ("files", "main", "file"),
-        [
-            (HELPER, SOURCE, SOURCE),
-            (PACKAGE, "tests/adapters.py", "cs336_systems/flash.py"),
-            (CHOSEN, f"cs336_systems/{SOURCE}", "cs336_systems/flash.py"),
-        ],
-        ids=["helper", "package", "chosen"],
-    )
+    @pytest.mark.parametrize(("files", "main", "file"), [
+        (HELPER, SOURCE, SOURCE),
+        (PACKAGE, "tests/adapters.py", "cs336_systems/flash.py"),
+        (CHOSEN, f"cs336_systems/{SOURCE}", "cs336_systems/flash.py"),
+    ], ids=["helper", "package", "chosen"])  # fmt: skip
     def test_right_imports_pass(self, files: Mapping[str, str], main: str, file: str, tmp_path: Path) -> None:
         put(tmp_path, files)
         for part in (FORWARD, BACKWARD):
@@ -94,19 +90,16 @@ class TestVerdicts:
             assert [path.name for path in each.source.parent.iterdir()] == [SOURCE]
             assert judged(each.source).verdict == "pass", each
 
-    @pytest.mark.parametrize(
-        ("file", "old", "new", "verdict", "says"),
-        [
-            # The adapters import a file when they are called. A package missing then is a compile error, not a crash.
-            ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
-            ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
-            ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
-            ("ops/tiles.py", MATH, "\n1 / 0\n", "crash", "ops/tiles.py:9 raised ZeroDivision"),
-            ("flash.py", "d = q.shape\n", "d = q.shape[:2]\n", "crash", "flash.py:58 raised ValueError: "),
-            ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
-            ("ops/tiles.py", "(q, k) * scale", "(q, k)", "wrong", "ops/tiles.py:%: s = tl.dot(q, k)"),
-        ],
-    )
+    @pytest.mark.parametrize(("file", "old", "new", "verdict", "says"), [
+        # The adapters import a file when they are called. A package missing then is a compile error, not a crash.
+        ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
+        ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
+        ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
+        ("ops/tiles.py", MATH, "\n1 / 0\n", "crash", "ops/tiles.py:9 raised ZeroDivision"),
+        ("flash.py", "d = q.shape\n", "d = q.shape[:2]\n", "crash", "flash.py:58 raised ValueError: "),
+        ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
+        ("ops/tiles.py", "(q, k) * scale", "(q, k)", "wrong", "ops/tiles.py:%: s = tl.dot(q, k)"),
+    ])  # fmt: skip
     def test_messages_name_the_file_and_the_line(
         self, file: str, old: str, new: str, verdict: str, says: str, tmp_path: Path
     ) -> None:
@@ -133,29 +126,26 @@ OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
 
 
 @interpreted
-@pytest.mark.parametrize(
-    ("main", "other", "named"),
-    [
-        # The file own.py calls torch. It is imported in each possible way.
-        ("from own import g as f\n", MM, "calls torch.mm (own.py:3)"),
-        ("import own as o\ndef f(x):\n    o.g(x)\n", MM, "calls torch.mm (own.py:3)"),
-        ("import own\ndef f(x):\n    getattr(own, 'g')(x)\n", MM, "calls torch.mm (own.py:3)"),
-        ("from own import *\ndef f(x):\n    mm(x)\n", "import torch\nmm = torch.mm\n", "calls torch.mm (kernels.py:3)"),
-        ("import own\ndef f(x):\n    own.torch.mm(x, x)\n", "import torch\n", "calls torch.mm (kernels.py:3)"),
-        ("import own\ndef f(x):\n    pass\n", MM, ""),
-        # An import runs the whole file, and gives access to that file's imports.
-        ("import own\ndef f(x):\n    pass\n", "import gc\nK = gc.get_objects()\n", "reaches gc.get_objects (own.py:2)"),
-        ("import own\ndef f(x):\n    own.c.CDLL\n", "import ctypes as c\n", "reaches ctypes.CDLL (kernels.py:3)"),
-        # Kernels and constants of another file are allowed; other values of that file are not.
-        (f"import own\nfrom own import act\n{KERNEL}own.other(x, 1); act(x, own.ONE)\n{CALLED}", OTHER, ""),
-        (f"from own import kernel\n{CALLED}", f"{KERNEL}plain(x)\n{PLAIN}", "reaches plain in a kernel (own.py:5)"),
-        (f"import own\n{KERNEL}own.plain(x)\n{CALLED}", PLAIN, "reaches own.plain in a kernel (kernels.py:6)"),
-        (f"import own\n{KERNEL}own.ONE\n{CALLED}    own.ONE = x", OTHER, "reaches own.ONE in a kernel (kernels.py:6)"),
-        # A module of the submission must not be used as a value.
-        ("import own\ndef f(x):\n    print(own)\n", PLAIN, "reaches own as a value (kernels.py:3)"),
-        ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("main", "other", "named"), [
+    # The file own.py calls torch. It is imported in each possible way.
+    ("from own import g as f\n", MM, "calls torch.mm (own.py:3)"),
+    ("import own as o\ndef f(x):\n    o.g(x)\n", MM, "calls torch.mm (own.py:3)"),
+    ("import own\ndef f(x):\n    getattr(own, 'g')(x)\n", MM, "calls torch.mm (own.py:3)"),
+    ("from own import *\ndef f(x):\n    mm(x)\n", "import torch\nmm = torch.mm\n", "calls torch.mm (kernels.py:3)"),
+    ("import own\ndef f(x):\n    own.torch.mm(x, x)\n", "import torch\n", "calls torch.mm (kernels.py:3)"),
+    ("import own\ndef f(x):\n    pass\n", MM, ""),
+    # An import runs the whole file, and gives access to that file's imports.
+    ("import own\ndef f(x):\n    pass\n", "import gc\nK = gc.get_objects()\n", "reaches gc.get_objects (own.py:2)"),
+    ("import own\ndef f(x):\n    own.c.CDLL\n", "import ctypes as c\n", "reaches ctypes.CDLL (kernels.py:3)"),
+    # Kernels and constants of another file are allowed; other values of that file are not.
+    (f"import own\nfrom own import act\n{KERNEL}own.other(x, 1); act(x, own.ONE)\n{CALLED}", OTHER, ""),
+    (f"from own import kernel\n{CALLED}", f"{KERNEL}plain(x)\n{PLAIN}", "reaches plain in a kernel (own.py:5)"),
+    (f"import own\n{KERNEL}own.plain(x)\n{CALLED}", PLAIN, "reaches own.plain in a kernel (kernels.py:6)"),
+    (f"import own\n{KERNEL}own.ONE\n{CALLED}    own.ONE = x", OTHER, "reaches own.ONE in a kernel (kernels.py:6)"),
+    # A module of the submission must not be used as a value.
+    ("import own\ndef f(x):\n    print(own)\n", PLAIN, "reaches own as a value (kernels.py:3)"),
+    ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),
+])  # fmt: skip
 def test_the_reader_follows_names_between_files(main: str, other: str, named: str, tmp_path: Path) -> None:
     made = reads(tmp_path, {"kernels.py": main, "own.py": other}, "f")
     found = [*(f"calls {name}" for _, name in made.calls), *(f"reaches {name}" for _, name in made.reaches)]
@@ -196,15 +186,11 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     assert pythontree.whole(found.source) == data, "a bundle has all files already"
 
 
-@pytest.mark.parametrize(
-    ("files", "says"),
-    [
-        ({f"m{k}.py": f"import m{k + 1}" for k in range(filebundle.MOST_FILES + 1)}, "imports more than 100 files"),
-        ({"m0.py": f"#{'x' * (1 << 20)}"}, "too large|is larger than"),
-        ({"m0.py": "\n".join(f"from n{k} import a, b, c, d, e, f" for k in range(2000))}, "imports too many names"),
-    ],
-    ids=["files", "bytes", "names"],
-)  # fmt: skip
+@pytest.mark.parametrize(("files", "says"), [
+    ({f"m{k}.py": f"import m{k + 1}" for k in range(filebundle.MOST_FILES + 1)}, "imports more than 100 files"),
+    ({"m0.py": f"#{'x' * (1 << 20)}"}, "too large|is larger than"),
+    ({"m0.py": "\n".join(f"from n{k} import a, b, c, d, e, f" for k in range(2000))}, "imports too many names"),
+], ids=["files", "bytes", "names"])  # fmt: skip
 def test_a_hand_in_over_a_limit_is_refused(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
     put(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
     refused(says, pythontree.whole, tmp_path / "hand" / "kernels.py")
