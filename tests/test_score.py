@@ -48,11 +48,10 @@ def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) ->
     return points_of(part, verdict, results(part, *right), time)[0]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "low", "share"),
-    [(1.2, 1.2, 0.9), (1.25, 1.25, 0.9), (1.26, 1.26, 0.75), (1.6, 1.4, 0.75), (2, 1.9, 0.5), (3.01, 3.01, 0.4),
-     (1000, 900, 0.4)],
-)  # fmt: skip
+@pytest.mark.parametrize(("ratio", "low", "share"), [
+    (1.2, 1.2, 0.9), (1.25, 1.25, 0.9), (1.26, 1.26, 0.75), (1.6, 1.4, 0.75), (2, 1.9, 0.5), (3.01, 3.01, 0.4),
+    (1000, 900, 0.4),
+])  # fmt: skip
 def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float) -> None:
     """The low end of the ratio's interval chooses the band, so that doubt favours the student."""
     points, reason = points_of(PUBLIC.part("part2"), "slow", (), timing(ratio, low))
@@ -193,25 +192,21 @@ RULE = rubric.LateRule(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("late_s", "days"),
-    [(None, 0), (-5.0, 0), (0.0, 0), (900.0, 0), (901.0, 1), (DAY_S, 1), (DAY_S + 900, 1), (DAY_S + 901, 2),
-     (3 * DAY_S + 900, 3), (3 * DAY_S + 901, 4)],
-)  # fmt: skip
+@pytest.mark.parametrize(("late_s", "days"), [
+    (None, 0), (-5.0, 0), (0.0, 0), (900.0, 0), (901.0, 1), (DAY_S, 1), (DAY_S + 900, 1), (DAY_S + 901, 2),
+    (3 * DAY_S + 900, 3), (3 * DAY_S + 901, 4),
+])  # fmt: skip
 def test_late_days_start_after_the_grace(late_s: float | None, days: int) -> None:
     assert late_days(RULE, late_s) == days and late_days(None, late_s) == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "days", "penalty"),
-    [
-        *(({}, days, penalty) for days, penalty in ((1, 9.3), (3, 27.9), (4, 93.0))),
-        *(({"after_cap": "max_penalty"}, days, 27.9) for days in (4, 400)),
-        *(({"cap_days": None, "after_cap": None}, *row) for row in ((7, 65.1), (11, 93.0))),
-        ({"share_per_day": None, "points_per_day": 5.0}, 2, 10.0),
-        ({"share_per_day": None, "points_per_day": 50.0, "after_cap": "max_penalty"}, 9, 93.0),
-    ],
-)
+@pytest.mark.parametrize(("change", "days", "penalty"), [
+    *(({}, days, penalty) for days, penalty in ((1, 9.3), (3, 27.9), (4, 93.0))),
+    *(({"after_cap": "max_penalty"}, days, 27.9) for days in (4, 400)),
+    *(({"cap_days": None, "after_cap": None}, *row) for row in ((7, 65.1), (11, 93.0))),
+    ({"share_per_day": None, "points_per_day": 5.0}, 2, 10.0),
+    ({"share_per_day": None, "points_per_day": 50.0, "after_cap": "max_penalty"}, 9, 93.0),
+])  # fmt: skip
 def test_late_days_cost_a_share_or_points(change: dict[str, Any], days: int, penalty: float) -> None:
     late = score(replace(PUBLIC, late=replace(RULE, **change)), submission(), None, days * DAY_S)
     assert late.late_days == days and late.penalty == pytest.approx(penalty)
@@ -238,43 +233,38 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
     assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}
 
 
-@pytest.mark.parametrize(
-    ("content", "line", "says"),
-    [
-        *((text, 1, "the first row should name the columns") for text in ("", "ada,7\n")),
-        ("id;writeup\nada;7\n", 1, "columns should be separated by commas"),
-        ("id,writeup,writeup\n", 1, "two columns are called 'writeup'"),
-        *((f"id,{item}\nada,0\n", 1, f"no item is called '{item}'") for item in ("writup", "part0", "")),
-        ("id,writeup\nada,7\neve,7\n", 3, "no submission is called 'eve'"),
-        ("id,writeup\nadda,7\n", 2, "did you mean 'ada'?"),
-        ("id,writeup\nada,7\n\nada,6\n", 4, "'ada' is already in line 2"),
-        ("id,writeup\n,7\n", 2, "the row has no id"),
-        ("id,part2\nada,20.1\n", 2, "20.1 points are too many; at most 20 can be given"),
-        ("id,writeup\nada,-1\n", 2, "writeup: points should be a number such as 6.5, not '-1'"),
-        *((f"id,writeup\nada,{cell}\n", 2, f"not '{cell}'") for cell in ("nan", "1e3", "seven")),
-        ('id,writeup\nada,"6,5"\n', 2, "not '6,5'"),
-        ("id,writeup\nada,7,3\n", 2, "3 cells, but the table has 2 columns"),
-        ("id,writeup\nada\n", 2, "1 cells, but the table has 2 columns"),
-        ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points are too many; at most 7"),
-        ('id,writeup\nada,"7\n', 2, "not a row of CSV"),
-        (b"id,writeup\nada,7\ngra\xe7e,7\n", 3, "not UTF-8 text"),
-        (f"id,writeup\n{HOSTILE},7\n", 2, f"no submission is called '{SHOWN}'"),
-        (f'id,writeup\n"a\n{HOSTILE}",7\n', 2, f"no submission is called 'a {SHOWN}'"),
-        *((f"id,{name}\n", 1, f"no item is called '{shown}") for name, shown in ((HOSTILE, SHOWN), LONG)),
-        (f"id,writeup\nada,{HOSTILE}\n", 2, f"not '{SHOWN}'"),
-        (f"id,writeup\n{LONG[0]},7\n", 2, f"no submission is called '{LONG[1]}"),
-        ("id,writeup\nada,7\nb\0b,7\n", 3, "a NUL character"),
-        ("id,writeup\nada," + "7" * 20_001 + "\n", 2, "a cell has more than 20000 characters"),
-        ('id,writeup\nada,"' + "7\n" * 100_000, 2, "not a row of CSV"),
-        ('id,writeup\n"' * 100_000, 2, "not a row of CSV"),
-        *((f"id,{more}\n", 1, "columns; a table may have at most 1000") for more in ("," * 1_999_999, MANY)),
-        ("id\n" + "\n" * 200_000, 100_002, "more than 100000 rows"),
-        ("id\n" * 200_000, 3, "'id' is already in line 2"),
-    ],
-    ids=lambda value: "" if len(str(value)) > 80 else None,
-)
+@pytest.mark.parametrize(("content", "line", "says"), [
+    *((text, 1, "the first row should name the columns") for text in ("", "ada,7\n")),
+    ("id;writeup\nada;7\n", 1, "columns should be separated by commas"),
+    ("id,writeup,writeup\n", 1, "two columns are called 'writeup'"),
+    *((f"id,{item}\nada,0\n", 1, f"no item is called '{item}'") for item in ("writup", "part0", "")),
+    ("id,writeup\nada,7\neve,7\n", 3, "no submission is called 'eve'"),
+    ("id,writeup\nadda,7\n", 2, "did you mean 'ada'?"),
+    ("id,writeup\nada,7\n\nada,6\n", 4, "'ada' is already in line 2"),
+    ("id,writeup\n,7\n", 2, "the row has no id"),
+    ("id,part2\nada,20.1\n", 2, "20.1 points are too many; at most 20 can be given"),
+    ("id,writeup\nada,-1\n", 2, "writeup: points should be a number such as 6.5, not '-1'"),
+    *((f"id,writeup\nada,{cell}\n", 2, f"not '{cell}'") for cell in ("nan", "1e3", "seven")),
+    ('id,writeup\nada,"6,5"\n', 2, "not '6,5'"),
+    ("id,writeup\nada,7,3\n", 2, "3 cells, but the table has 2 columns"),
+    ("id,writeup\nada\n", 2, "1 cells, but the table has 2 columns"),
+    ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points are too many; at most 7"),
+    ('id,writeup\nada,"7\n', 2, "not a row of CSV"),
+    (b"id,writeup\nada,7\ngra\xe7e,7\n", 3, "not UTF-8 text"),
+    (f"id,writeup\n{HOSTILE},7\n", 2, f"no submission is called '{SHOWN}'"),
+    (f'id,writeup\n"a\n{HOSTILE}",7\n', 2, f"no submission is called 'a {SHOWN}'"),
+    *((f"id,{name}\n", 1, f"no item is called '{shown}") for name, shown in ((HOSTILE, SHOWN), LONG)),
+    (f"id,writeup\nada,{HOSTILE}\n", 2, f"not '{SHOWN}'"),
+    (f"id,writeup\n{LONG[0]},7\n", 2, f"no submission is called '{LONG[1]}"),
+    ("id,writeup\nada,7\nb\0b,7\n", 3, "a NUL character"),
+    ("id,writeup\nada," + "7" * 20_001 + "\n", 2, "a cell has more than 20000 characters"),
+    ('id,writeup\nada,"' + "7\n" * 100_000, 2, "not a row of CSV"),
+    ('id,writeup\n"' * 100_000, 2, "not a row of CSV"),
+    *((f"id,{more}\n", 1, "columns; a table may have at most 1000") for more in ("," * 1_999_999, MANY)),
+    ("id\n" + "\n" * 200_000, 100_002, "more than 100000 rows"),
+    ("id\n" * 200_000, 3, "'id' is already in line 2"),
+], ids=lambda value: "" if len(str(value)) > 80 else None)  # fmt: skip
 def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says: str, tmp_path: Path) -> None:
-    """Each message has file and line. (tests/fuzz/test_readers.py tests the time of reading.)"""
     path = tmp_path / "manual.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     message = refused("", read_manual, path, PUBLIC, ["ada", "grace"]).removeprefix(f"{path}:")
