@@ -59,24 +59,20 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> 
         assert call.echoes[0].tolist() == [1.5, 2.5] and len(call.echoes) == 2
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"dtype": " 99 \n"}, {"dtype": "٩٩"}, {"dtype": 6.0}, {"dtype": True}, {"dtype": 10**400}, {"kind": "2"},
-        {"shape": "23"}, {"shape": {"2": 3}}, {"shape": [2.0, 3]}, {"shape": [2, -3]}, {"shape": [1] * 9},
-        {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]}, {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
-        {"profile": {"x": 1}}, {"profiled_wall_s": float("nan")}, {"shape": [float("inf")]},
-        *({"outside": lines} for lines in (["7"], [-1], [1.5], [True], 7, [1] * 21, [[]], None)),
-        *({"trace": trace} for trace in (7, ["a"], "\u20ac", "a" * (calls.MOST_TRACE + 1))),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("changed", [
+    {"dtype": " 99 \n"}, {"dtype": "٩٩"}, {"dtype": 6.0}, {"dtype": True}, {"dtype": 10**400}, {"kind": "2"},
+    {"shape": "23"}, {"shape": {"2": 3}}, {"shape": [2.0, 3]}, {"shape": [2, -3]}, {"shape": [1] * 9},
+    {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]}, {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
+    {"profile": {"x": 1}}, {"profiled_wall_s": float("nan")}, {"shape": [float("inf")]},
+    *({"outside": lines} for lines in (["7"], [-1], [1.5], [True], 7, [1] * 21, [[]], None)),
+    *({"trace": trace} for trace in (7, ["a"], "\u20ac", "a" * (calls.MOST_TRACE + 1))),
+])  # fmt: skip
 def test_a_reply_with_a_wrong_number_is_refused(changed: dict[str, Any]) -> None:
     refused("", understood, **changed, of=frames.RunnerDied)
 
 
 @pytest.mark.parametrize("changed", WRONG, ids=str)
 def test_a_table_reply_of_another_type_or_size_is_refused(changed: dict[str, Any]) -> None:
-    """If the numbers in the reply have another type or size than requested, the session ends."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
     refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=frames.RunnerDied)
