@@ -290,14 +290,11 @@ def test_what_nvcc_lacks_is_not_the_students_fault(
     works: str, source: str, found: tuple[bool, str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """The stand-in for nvcc rejects sources that hold "bad"; if it does not work, it rejects every source."""
-    nvcc, kernels = tmp_path / "cuda" / "bin" / "nvcc", tmp_path / "kernels.cu"
-    nvcc.parent.mkdir(parents=True)
     check, error = f"{works} && ! grep -q bad kernels.cu", "gcc: fatal error: cannot execute 'cc1plus'"
-    nvcc.write_text(f'#!/bin/sh\nif {check}; then : > kernels.so; else echo "{error}"; exit 1; fi\n')
-    nvcc.chmod(0o755)
-    kernels.write_text(source)
-    monkeypatch.setattr(devicebuild, "nvcc", lambda: str(nvcc))
-    build = devicebuild.cuda(kernels, cache=tmp_path / "cache")
+    script = f'#!/bin/sh\nif {check}; then : > kernels.so; else echo "{error}"; exit 1; fi\n'
+    put(tmp_path, {"cuda/bin/nvcc": script}, 0o755)
+    monkeypatch.setattr(devicebuild, "nvcc", lambda: str(tmp_path / "cuda" / "bin" / "nvcc"))
+    build = devicebuild.cuda(write(tmp_path, source, "kernels.cu"), cache=tmp_path / "cache")
     assert (build.ok, build.waits_for) == found and (error in build.diagnostics) is not build.ok
     assert ("no points are lost" in build.diagnostics) is bool(build.waits_for)
 
