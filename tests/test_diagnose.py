@@ -352,9 +352,8 @@ OFFSETS: dict[str, tuple[str, Callable[..., Tensor]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OFFSETS)
-def test_wrong_offsets_of_reads_and_writes_are_named(name: str) -> None:
-    code, offset = OFFSETS[name]
+@pytest.mark.parametrize(("code", "offset"), OFFSETS.values(), ids=OFFSETS)
+def test_wrong_offsets_of_reads_and_writes_are_named(code: str, offset: Callable[..., Tensor]) -> None:
     x = make_inputs("indices", SHAPE_4D, 4)
     padded = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
     assert explain(x, SHAPE_4D, padded[offset(*x["index"].unbind(1))], oracle="read4d").code == code
