@@ -581,9 +581,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
-    program, why = REFUSED[kind]
+@pytest.mark.parametrize(("program", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_handout_without_a_proof_is_refused(program: str, why: str, setup: Setup) -> None:
     refused(why, prove, setup, program, of=errors.KitError if program == NOTHING else proofs.Unproved)
 
 
