@@ -147,16 +147,13 @@ def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
     assert [part.id for part in result.parts] == [part.id for part in before.parts]
 
 
-@pytest.mark.parametrize(
-    ("size", "peak", "reference", "flagged"),
-    [
-        (1024, 7.0, 2.6, True),
-        (1024, 3.6, 2.6, False),
-        (1024, 5.0, 3.2, False),  # the difference may be copies of the inputs
-        (512, 2.0, 0.8, False),  # at this size, a matrix is too small to be distinguished
-        (4096, 80.0, 10.0, True),
-    ],
-)
+@pytest.mark.parametrize(("size", "peak", "reference", "flagged"), [
+    (1024, 7.0, 2.6, True),
+    (1024, 3.6, 2.6, False),
+    (1024, 5.0, 3.2, False),  # the difference may be copies of the inputs
+    (512, 2.0, 0.8, False),  # at this size, a matrix is too small to be distinguished
+    (4096, 80.0, 10.0, True),
+])  # fmt: skip
 def test_a_peak_with_all_scores_is_flagged(size: int, peak: float, reference: float, flagged: bool) -> None:
     judged = Held({**ASSIGNMENT.defaults, "N": size}, int(peak * MIB), int(reference * MIB))
     found = list(same_work.memory_flags(ASSIGNMENT.part("part3"), judged))
@@ -187,9 +184,8 @@ BESIDE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BESIDE)
-def test_a_larger_call_decides_whether_the_matrix_is_held(name: str) -> None:
-    judged, others, levels = BESIDE[name]
+@pytest.mark.parametrize(("judged", "others", "levels"), BESIDE.values(), ids=BESIDE)
+def test_a_larger_call_decides_whether_the_matrix_is_held(judged: Held, others: list, levels: list) -> None:
     found = list(same_work.memory_flags(ASSIGNMENT.part("part3"), judged, others))
     assert [(flag.code, flag.level) for flag in found] == [("tensor_not_avoided", level) for level in levels]
 
@@ -249,15 +245,12 @@ def test_an_unfused_kernel_as_part_3_is_flagged(name: str, judge: Judge) -> None
     assert {flag.code for flag in result.flags if flag.level == "review"} - {"one_thread"} == codes
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("differs_from: part1", "differs_from: part9", "differs_from: no earlier part is called"),
-        ("differs_from: part1", "differs_from: part4", "differs_from: no earlier part is called"),
-        ("differs_from: part1", "differs_from: 4Dread", "differs_from needs the key 'reference'"),
-        ("avoids_tensor: [N, N]\n    # As in the published kit", "avoids_tensor: []\n    #", "at least one dimension"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("differs_from: part1", "differs_from: part9", "differs_from: no earlier part is called"),
+    ("differs_from: part1", "differs_from: part4", "differs_from: no earlier part is called"),
+    ("differs_from: part1", "differs_from: 4Dread", "differs_from needs the key 'reference'"),
+    ("avoids_tensor: [N, N]\n    # As in the published kit", "avoids_tensor: []\n    #", "at least one dimension"),
+])  # fmt: skip
 def test_wrong_keys_for_comparing_parts_are_refused(old: str, new: str, words: str, tmp_path: Path) -> None:
     text = COURSE.read_text()
     assert text.count(old) == 1
