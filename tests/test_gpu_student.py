@@ -149,14 +149,11 @@ def test_features_that_the_interpreter_lacks_cost_no_points(tmp_path: Path) -> N
 def test_faults_of_a_python_file_are_reported_in_its_own_terms(tmp_path: Path) -> None:
     text = HEAD + FAULTY
     raising = 1 + text.splitlines().index("    raise ValueError")
+    raised = rf": line {raising} raised ValueError\n  \w+\.py:{raising}: raise ValueError\Z"
     expected = {
         # torch raises NotImplementedError, too; it does not mean an unfinished starter.
         "gelu": ("crash", "exception", r"raised NotImplementedError"),
-        "softmax": (
-            "crash",
-            "exception",
-            rf": line {raising} raised ValueError\n  \w+\.py:{raising}: raise ValueError\Z",
-        ),
+        "softmax": ("crash", "exception", raised),
         "softmax_long": ("crash", "sigsegv", r"outside of a tensor"),
         "matmul": ("unjudged", "machine_lacks", r"(?s)needs a GPU.*this machine has no GPU"),
         "flash_forward": ("crash", "exception", r"it should return O and L, and returns nothing"),
@@ -398,9 +395,8 @@ def line_of(text: str, pattern: str) -> int:
 
 @by_interpreter
 class TestKernels:
-    @pytest.mark.parametrize("name", OUTSIDE)
-    def test_a_store_outside_is_reported_with_its_line(self, name: str, tmp_path: Path) -> None:
-        text, place = OUTSIDE[name]
+    @pytest.mark.parametrize(("text", "place"), OUTSIDE.values(), ids=OUTSIDE)
+    def test_a_store_outside_is_reported_with_its_line(self, text: str, place: str, tmp_path: Path) -> None:
         part = judged_gelu(tmp_path, text)
         assert (part.verdict, part.diagnosis and part.diagnosis.code) == ("crash", "exception")
         line = line_of(text, r"\.(store|atomic_\w+)\(")
