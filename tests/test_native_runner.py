@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -30,6 +31,7 @@ CORES = machine.usable_cpus()
 NAMES = """twice in_place in_double whole_numbers other_way nothing_in_it undefined large
 list_of change number element put throws_of_row throws ends"""
 STANDARD = includes("cstdio cstdlib dlfcn.h stdexcept string unistd.h")
+tensors = partial(asked, shape=(2, 3), output=(2, 3))
 ENDS = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")
 
 
@@ -40,11 +42,6 @@ def both(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[B
         yield Both(zygote, host, write(tmp_path_factory.mktemp("functions"), text))
 
 
-@pytest.fixture
-def host(both: Both) -> NativeHost:
-    return both.host
-
-
 def same(both: Both, *asked: Request, freeze: bool = True, timeout_s: float = 20, **more: bool) -> list[Call]:
     found = []
     for session in both.sessions(freeze=freeze, call_timeout_s=timeout_s):
@@ -53,10 +50,6 @@ def same(both: Both, *asked: Request, freeze: bool = True, timeout_s: float = 20
         found.append((calls, session.printed))
     assert found[0] == found[1]
     return calls
-
-
-def tensors(function: str, *more: object, **sizes: tuple[int, ...]) -> Request:
-    return asked(function, *more, **{"shape": (2, 3), "output": (2, 3), **sizes})
 
 
 def twice() -> Request:
@@ -138,23 +131,23 @@ INITIALISERS = {
 
 
 @pytest.mark.parametrize("text", some(INITIALISERS, 2))
-def test_a_bad_initialiser_is_fatal(text: str, host: NativeHost, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_bad_initialiser_is_fatal(text: str, both: Both, tmp_path: Path, monkeypatch: Patch) -> None:
     expected = INITIALISERS[text]
     made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {text} return 1; }}();\n{binding()}")
     if expected == "timeout":
         monkeypatch.setattr("grader.runner.session.LOAD_TIMEOUT_S", 0.5)
-    with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
+    with both.host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
         assert expected in (session.death.signal_name, session.death.message, session.death.status)
 
 
-def test_a_file_may_define_names_of_the_runners_program(host: NativeHost, tmp_path: Path) -> None:
+def test_a_file_may_define_names_of_the_runners_program(both: Both, tmp_path: Path) -> None:
     names = "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n"
     text = one_function("return torch::full({1}, (float)(Reader().x + count + main()));", names)
-    with host.spawn(program(tmp_path, text), threads=1) as session:
+    with both.host.spawn(program(tmp_path, text), threads=1) as session:
         assert session.call(asked("f", 0, output=(1,))).output.tolist() == [15.0]
 
 
-def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path: Path) -> None:
+def test_threads_and_cores_are_those_that_were_given(both: Both, tmp_path: Path) -> None:
     text = one_function(
         "auto made = torch::zeros({2}); float *out = made.data_ptr<float>();\n"
         "#pragma omp parallel\n{\n#pragma omp single\nout[0] = omp_get_num_threads();\n}\n"
@@ -163,7 +156,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
     )
     made = program(tmp_path, text)
     for threads in (1, 8):
-        with host.spawn(made, threads=threads, cpus=CORES[:1]) as session:
+        with both.host.spawn(made, threads=threads, cpus=CORES[:1]) as session:
             assert session.call(asked("f", 0, output=(2,))).output.tolist() == [threads, 1.0]
             session.close()
             assert not session.evidence.extra_cpus
@@ -188,7 +181,7 @@ def test_native_and_torch_runners_give_the_same_bits(both: Both, part: str, thre
     assert output(host.spawn(library.native_program(), threads=threads), True) == output(python, True)
 
 
-def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHost) -> None:
+def test_after_a_reserve_the_first_large_call_is_like_the_second(both: Both) -> None:
     """Serial parts are warmed up by a small call. Without `reserve`, fresh pages would slow the first large call."""
     part, shape = ASSIGNMENT.part("part2"), {**ASSIGNMENT.defaults, "N": 512, "H": 1}
     request = binding_of.request(part, shape, make_inputs("random", shape, 1), reference=True)
@@ -196,7 +189,7 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
     assert request.tensor_bytes() == size_bytes
     fresh = {}
     for copies in (0, 2):
-        with host.spawn(library.native_program(), threads=1) as session:
+        with both.host.spawn(library.native_program(), threads=1) as session:
             session.call(Request("", (), (), op="reserve", reserved_bytes=copies * size_bytes))
             faults = [placement.page_faults(session.pid)]
             for _ in range(2):
@@ -208,9 +201,9 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
     assert placement.page_faults(2**22 + 1) == 0, "0 for a process id that does not exist"
 
 
-def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> None:
+def test_peak_memory_is_the_kernel_s_own(both: Both, tmp_path: Path) -> None:
     body = "std::vector<float> v(10 << 20, 1.0f);\nreturn torch::full({1}, v[(int)t.data_ptr<float>()[0]]);"
-    with host.spawn(program(tmp_path, one_function(body)), threads=1) as session:
+    with both.host.spawn(program(tmp_path, one_function(body)), threads=1) as session:
         for _ in range(2):
             call = session.call(asked("f", 0, shape=(64, 1024), output=(1,)), measure_peak=True)
             assert call.peak_bytes is not None and 39 << 20 < call.peak_bytes < 42 << 20
@@ -252,7 +245,6 @@ torch::Tensor speaks(torch::Tensor t) {
 
 
 def test_calls_import_no_modules_and_keep_pythons_output(both: Both, tmp_path: Path) -> None:
-    """A call imports no further Python modules, also under the profiler. Text that Python prints is kept."""
     made = build(write(tmp_path, STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics
     with both.zygote.spawn("student", made.object_path, threads=1) as runner:
@@ -271,14 +263,11 @@ def other_fork_server(monkeypatch: Patch, folder: Path, old: str, new: str) -> N
     monkeypatch.setattr("grader.backends.torch.zygote.FORK_SERVER", folder / "forkserver.py")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("    import torch\n", "    import torch_that_is_not_there as torch\n", "torch_that_is_not_there"),
-        ("    delays = runner", "    raise OSError('no clocks')\n    delays = runner", "ready: .*no clocks"),
-        ("    delays = runner", "    os._exit(70)\n    delays = runner", "ready: exit"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("    import torch\n", "    import torch_that_is_not_there as torch\n", "torch_that_is_not_there"),
+    ("    delays = runner", "    raise OSError('no clocks')\n    delays = runner", "ready: .*no clocks"),
+    ("    delays = runner", "    os._exit(70)\n    delays = runner", "ready: exit"),
+])  # fmt: skip
 def test_failed_starts_are_faults(old: str, new: str, said: str, monkeypatch: Patch, tmp_path: Path) -> None:
     other_fork_server(monkeypatch, tmp_path, old, new)
     with Zygote() as started, pytest.raises(errors.KitError, match=said):
