@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from process_tree import stat, wait_for
 
 from grader.backends.native.nativehost import NativeHost
 from grader.core.errors import KitError
-from grader.runner.calls import Request
 from grader.sandbox import Limits, Sandbox, view
 from grader.sandbox.tiers import LOCK
 
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 HEADERS = """cerrno csignal cstdio cstring ctime dlfcn.h dirent.h fcntl.h link.h sched.h unistd.h sys/mman.h sys/prctl.h
 sys/ptrace.h sys/resource.h sys/socket.h sys/stat.h sys/syscall.h sys/time.h sys/wait.h"""
+request = partial(asked, shape=(3,), output=(3,))
 PROBE = text_of("sandbox_probe.cpp")
 BOXES = tiers()
 if os.geteuid() == 0:
@@ -44,10 +45,6 @@ def host(request: pytest.FixtureRequest) -> Iterator[NativeHost]:
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = includes(HEADERS) + PROBE + binding("files libraries power reach take hangs")
     return program(tmp_path_factory.mktemp("probe"), text)
-
-
-def request(function: str, *values: int) -> Request:
-    return asked(function, *values, shape=(3,), output=(3,))
 
 
 def test_a_kernel_sees_no_files_libraries_or_rights(host: NativeHost, probe: Path) -> None:
