@@ -6,6 +6,7 @@ import struct
 import subprocess
 import timeit
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from grader.integrity import elf, inspection, symbols
 from grader.integrity import flags as integrity
 from grader.runner.watch import Evidence
 
+row = partial(ProfileRow, self_cpu_us=1.0, cpu_total_us=1.0, calls=1, cpu_bytes=0, self_cpu_bytes=0)
 #: Undefined symbols of objects, by the category that the kit must give them (None: harmless). VERSIONED has symbols of
 #: the C library, which have a version.
 UNVERSIONED = {
@@ -231,10 +233,6 @@ def test_an_unreadable_object_is_a_flag(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(inspection, "MEMORY_BYTES", 1 << 20)
     (flag,) = inspection.inspect(whole)
     assert flag.code == "unreadable_object"
-
-
-def row(name: str) -> ProfileRow:
-    return ProfileRow(name, 1.0, 1.0, 1, 0, 0)
 
 
 def test_operators_that_compute_are_flagged_and_plain_tensor_access_calls_none() -> None:
