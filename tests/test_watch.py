@@ -37,6 +37,8 @@ NOON = datetime(2025, 11, 21, 12, 0, 0)
 LONGEST_WAIT_S = 300.0
 DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'
+#: Restores the default action of Ctrl-C. (Background jobs of a shell and their children ignore it.)
+restore_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
 NOT_THERE = "does not exist yet: it is judged as soon as it is saved"
 #: Runs the student's command without the search for an edit that repairs a kernel. The search takes seconds.
 WITHOUT_EDITS = "from grader.explain import repair; repair.MOST_BUILDS = 0; import gpt149; gpt149.main()"
@@ -264,11 +266,6 @@ class Session:
     def ended_by(self, number: int) -> int:
         self.process.send_signal(number)
         return self.process.wait(LONGEST_WAIT_S)
-
-
-def restore_ctrl_c() -> None:
-    """Restore the default action of Ctrl-C. (Background jobs of a shell and their children ignore it.)"""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
