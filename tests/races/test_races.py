@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from building import PLAIN, SANITIZED, asked, includes, needs_tsan, program
 from building import binding as binding_of
-from conftest import ASSIGNMENT, keeping, line_of, needs_delays, one_of_each, refused, some, write
+from conftest import ASSIGNMENT, Capture, keeping, line_of, needs_delays, one_of_each, refused, some, write
 from honest.styles import FORMAT_TENSOR, FORMATTED, INCLUDES, STARTERS_ROW, TWO_DIMENSIONS, four_dimensions
 
 import gpt149
@@ -119,13 +119,12 @@ class Written:
     sum: str = "float total = 0.f;"
     exp: str = "exp"
     body: str = ""
-    bindings: str = BINDINGS
 
     @property
     def text(self) -> str:
         text = FRAME.replace("@kernel@", KERNEL).replace("@body@", self.body or vectors(LOOP))
         text = text.replace("@rows@", ROWS).replace("@one row@", ONE_ROW)
-        for name, given in asdict(self).items():
+        for name, given in {**asdict(self), "bindings": BINDINGS * bool(self.accessors)}.items():
             text = text.replace(f"@{name}@", given)
         return text
 
@@ -264,16 +263,16 @@ WRITTEN = {
     "collapse2": Written(BY_INDEX, **ON_ALL_THREADS, row=SLICE_OF_TEMP, sum="float total(0);", exp="expf"),
     "local": Written(pragma="", row="std::vector<float> ORow(N, 0.0f);", exp="std::exp"),
     "private": Written(**ONE_TOTAL, pragma="collapse(3) private(total)", row=ROW_OF_TEMP, sum="total = 0.f;"),
-    "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS, bindings=""),
+    "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS),
     "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=vectors(SAFE_SOFTMAX)),
-    "heads": Written("", USING, body=OF_A_HEAD, bindings=""),
+    "heads": Written("", USING, body=OF_A_HEAD),
     "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=vectors(BY_PARALLEL_FOR)),
     # A race: all threads use one sum.
     "race": Written(**ONE_TOTAL, sum=RACING_SUM),
 }
 #: Two more files, which write through views of temp's rows with SIMD. In the second file, all threads share one row.
 ROWS_OF_TEMP, ONE_ROW_OF_TEMP = (
-    Written("", USING, helpers=WITH_SIMD, body=vectors(loop), bindings="")
+    Written("", USING, helpers=WITH_SIMD, body=vectors(loop))
     for loop in (SIMD_LOOP, SIMD_LOOP.replace("temp.index({omp_get_thread_num(),", "temp.index({0,"))
 )
 SOURCES = {name: written.text for name, written in WRITTEN.items()}
@@ -295,7 +294,6 @@ def together(names: Iterable[str]) -> str:
 
 PART = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
-Captured = pytest.CaptureFixture[str]
 RIGHT = [name for name in SOURCES if name != "race"]
 written = partial(write, name="mine.cpp")
 
@@ -312,7 +310,7 @@ def parallel_construct(name: str) -> tuple[bool, ...]:
 
 @needs_tsan
 @pytest.mark.parametrize("name", one_of_each(RIGHT, key=parallel_construct))
-def test_race_is_silent_on_a_right_file(name: str, tmp_path: Path, capsys: Captured) -> None:
+def test_race_is_silent_on_a_right_file(name: str, tmp_path: Path, capsys: Capture) -> None:
     assert study("race", tmp_path, SOURCES[name]) == 0
     printed = capsys.readouterr()
     assert re.search(r"No data race in myFusedAttention\s+\(ThreadSanitizer", printed.out), printed.out
@@ -320,7 +318,7 @@ def test_race_is_silent_on_a_right_file(name: str, tmp_path: Path, capsys: Captu
 
 
 @needs_tsan
-def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Captured) -> None:
+def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Capture) -> None:
     text = SOURCES["race"]
     assert study("race", tmp_path, text) == 1
     printed = capsys.readouterr()
