@@ -30,14 +30,6 @@ MOODLE_HEADER += ["Grade can be changed", "Last modified (submission)", "Last mo
 MOODLE_HEADER.append("Feedback comments")
 
 
-def known_by(k: int) -> dict[str, tuple[str, ...]]:
-    if k % 5 == 1:
-        return {"identities": (f"sis:{9000 + k}",)}
-    if k % 5 == 2:
-        return {"identities": (f"canvas:{500 + k}", f"moodle:{700 + k}")}
-    return {} if k % 5 == 3 else {"emails": (f"Student{k}@example.edu",)}
-
-
 @pytest.fixture(scope="module")
 def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write results of a class of 25 as a run does: late submissions, one unjudged submission, points by hand."""
@@ -48,7 +40,10 @@ def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows, entries = [student(k, draw) for k in range(25)], []
     for k, row in enumerate(rows):
         name, at = f"login{k}" if k % 5 == 3 else row.submission_id, f"2025-11-0{3 + k % 3}T12:00:00+00:00"
-        entries.append(ledger.Entry(name, ABSURD_NAMES[k % 18], submitted_at=at, **known_by(k)))
+        mail, number = {"emails": (f"Student{k}@example.edu",)}, {"identities": (f"sis:{9000 + k}",)}
+        both = {"identities": (f"canvas:{500 + k}", f"moodle:{700 + k}")}
+        known = (mail, number, both, {}, mail)[k % 5]
+        entries.append(ledger.Entry(name, ABSURD_NAMES[k % 18], submitted_at=at, **known))
     at, prints = "2025-11-09T00:00:00+00:00", fingerprints.Fingerprints("s", assignment.fingerprint, "k", "t")
     run = ledger.Run(at, str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
     with ledger.hold(out) as book:
