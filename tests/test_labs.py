@@ -48,11 +48,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return newlab.write("vadd", tmp_path_factory.mktemp("labs"))
 
 
-def kind_of(ending: ends.Ending) -> tuple[str, str]:
-    return (ending.edit.part if ending.edit else ending.name, ending.verdict)
-
-
-@pytest.mark.parametrize("ending", one_of_each(ends.all_of(MIXED / "mixed"), key=kind_of, name=str))
+@pytest.mark.parametrize("ending", one_of_each(
+    ends.all_of(MIXED / "mixed"), key=lambda end: (end.edit.part if end.edit else end.name, end.verdict), name=str
+))  # fmt: skip
 def test_a_lab_of_every_kind_is_judged(ending: ends.Ending, tmp_path: Path) -> None:
     assert ending.faults(tmp_path) == []
 
