@@ -33,8 +33,7 @@ def test_the_public_assignment_has_the_handouts_points() -> None:
     assignment = load(CONFIG)
     worth = "part0:0 4Dread:1.5 4Dwrite:1.5 part1:10 part2:20 part3:25 part4:35"
     assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == worth
-    ordinary = {item.id: item.points for item in assignment.manual if not item.extra}
-    assert ordinary == {"writeup": 7}
+    assert {item.id: item.points for item in assignment.manual if not item.extra} == {"writeup": 7}
     assert [item.points for item in assignment.manual if item.extra] == [3, 3, 3, 3]
     assert assignment.commands() == ["part0", "4Daccess", "part1", "part2", "part3", "part4"]
     assert [part.id for part in assignment.select("4Daccess")] == ["4Dread", "4Dwrite"]
