@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -184,11 +184,7 @@ def test_an_answer_is_text_in_the_reading_copy(answer: str) -> None:
     assert fence == last and re.fullmatch("> ~~~+", fence)
     assert all(row == ">" or (row.startswith("> ") and len(row) <= 102) for row in inner)
     assert not [row for row in inner if fence[2:] in row]
-    assert _letters(row[1:] for row in inner) == _letters(harmless(answer)) != ""
-
-
-def _letters(texts: Iterable[str]) -> str:
-    return "".join("".join(texts).split())
+    assert "".join("".join(row[1:] for row in inner).split()) == "".join(harmless(answer).split()) != ""
 
 
 def test_a_hostile_write_up_is_printed_without_control_characters(tmp_path: Path) -> None:
