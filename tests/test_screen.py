@@ -54,9 +54,8 @@ def test_the_screen_says(row: str, tmp_path: Path) -> None:
     master = (ROOT / ("labs/operators/operators.cpp" if "lab " in arguments else "module.cpp")).read_text()
     begin = master.index(f" {function}(")
     end = master.index("\n}\n", begin)
-    text = master[begin:end].replace(
-        "int j = 0; j < columns; j++) {\n", "int j = 0, at = 0; j < columns; at = j++) {\n"
-    )
+    loop, with_at = "int j = 0; j < columns; j++) {\n", "int j = 0, at = 0; j < columns; at = j++) {\n"
+    text = master[begin:end].replace(loop, with_at)
     assert not edit or edit[0] in text
     text = master[:begin] + (text.replace(*edit, 1) if edit else text) + master[end:]
     marked = str(line_of(text, "/*!*/")) if "/*!*/" in text else ""
