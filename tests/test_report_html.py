@@ -97,7 +97,6 @@ def page(text: str) -> Page:
 
 
 def test_a_page_allows_only_the_kits_script_and_style_and_has_every_row(page: Page, text: str) -> None:
-    """Every row has its name as text, and a cell under each heading."""
     assert len(page.of("script")) == len(page.of("style")) == 1
     assert not {"img", "iframe", "object", "embed", "link", "base"} & {tag for tag, _ in page.elements}
     for tag, attributes in page.elements:
@@ -438,6 +437,5 @@ def test_code_of_named_lines_is_numbered_and_escaped() -> None:
     assert '<span class="kc">two */</span>' in drawn, "the comment began on an earlier line"
     assert '<span class="kn">1</span>' in drawn and '<span class="kw">return</span>' in drawn
     assert verdict_page.rows(source, "a.cpp", "wrong") == verdict_page.rows("", "a.cpp", "a.cpp:1: x") == ""
-    assert 'class="k' not in verdict_page.rows(
-        "int x;\n" * 30_000, "a.cpp", "a.cpp:2"
-    )  # too long for a lexer
+    too_long = "int x;\n" * 30_000  # for a lexer
+    assert 'class="k' not in verdict_page.rows(too_long, "a.cpp", "a.cpp:2")
