@@ -50,14 +50,15 @@ class EditedCalls:
 
         An edit that writes outside of an array may damage its runner, so that later edits seem wrong. After each group
         of edits, the function without an edit is called once more. If its output has changed, each edit of the group is
-        called again in its own runner.
+        called again in its own runner. If that function gives another output with each call (it may read outside of an
+        array), each edit gets its own runner at once.
         """
         case = tries[0][0]
         first, second = (self._output(case, fresh=not k) for k in range(2))
         is_steady = _is_same(first, second)
         for begin in range(0, len(tried), IN_ONE_RUNNER):
             group = tried[begin : begin + IN_ONE_RUNNER]
-            passed = self._passed(group, numbers, tries)
+            passed = self._passed(group, numbers, tries, fresh=not is_steady)
             if is_steady and not _is_same(first, self._output(case)):
                 passed = self._passed(group, numbers, tries, fresh=True)
             yield from passed

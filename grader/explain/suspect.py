@@ -6,7 +6,7 @@ A suspect explains a wrong output if its prediction agrees with the output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.core.arrays import Array, np
@@ -18,6 +18,8 @@ from grader.explain.explanation_errors import attempt
 AGREEING, KNOWN = 0.97, 0.25
 #: With fewer wrong elements a suspect must agree with the whole output: a few elements always fit some suspect.
 FEWEST_PARTIAL = 8
+#: Precedes the words of a suspect that explains the wrong elements, but would make right ones wrong, too.
+PARTIAL = "Only in the wrong elements:"
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,10 @@ def matching_suspects(
             continue
         explains_wrong, explains_right = agrees(seen, np.broadcast_to(predicted, seen.expected.shape))
         if explains_wrong:
-            (full if explains_right else partial).append(suspect)
+            if explains_right:
+                full.append(suspect)
+            else:
+                partial.append(replace(suspect, words=f"{PARTIAL} {suspect.words}"))
     if is_right:
         return partial
     return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL and not _is_left_out(seen) else [])

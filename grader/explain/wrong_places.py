@@ -92,13 +92,10 @@ def _described(
                 f"{which} beyond the last full tile (tiles of {fitting[0]} would end there)",
             )
         if count == 1:
-            return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")
+            return Place(code, f"only the last {name} ({last}) is wrong")
         return Place(code, f"only the {name}s from {first} to the end ({last}) are wrong")
     if count == 1:
-        hint = ": look at the loop's start" if first == 0 else ""
-        if hint and 0 < axis == len(axes) - 1:
-            hint += ", and whether the row before is read or written past its end"
-        return Place(code, f"only {name} {first} is wrong{hint}")
+        return Place(code, f"only {name} {first} is wrong")
     if contiguous:
         # OpenMP's static schedule gives each thread one range. The last axis (columns) is usually not divided.
         threads = shape.get("threads", 1)

@@ -102,6 +102,28 @@ def remainders(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                 yield ranked_edit(code, 0.5, part.start(), part[0], new, [place])
 
 
+def quotients_of_remainders(
+    code: str, begin: int, end: int, known: Sequence[Name]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that divide by a size in place of a remainder: `k / d` for `k % R`."""
+    for part in re.compile(r"\b([A-Za-z_]\w*)\s*%\s*([A-Za-z_]\w*)(?=\s*[;,)\]])").finditer(code, begin, end):
+        whole = [name for name, kind in in_scope(known, part.start()).items() if is_whole(kind)]
+        for k, by in enumerate(name for name in whole[:MOST_TERMS] if name != part[1]):
+            new = f"{part[1]} / {by}"
+            yield ranked_edit(code, 1.0 + 0.1 * k, part.start(), part[0], new, replaced(part.span(), new))
+
+
+def multiples(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply a size by the number by which another line multiplies it: `2 * pad` for `pad`."""
+    known_multiples = dict.fromkeys(re.compile(r"\b([2-9])\s*\*\s*([A-Za-z_]\w*)").findall(code, begin, end))
+    for number, name in known_multiples:
+        for one in islice(
+            re.compile(rf"(?<=[-+])\s*({name})(?=\s*[-+;,)\]])").finditer(code, begin, end), MOST_TERMS
+        ):
+            new = f"{number} * {name}"
+            yield ranked_edit(code, 0.8, one.start(1), name, new, replaced(one.span(1), new))
+
+
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add a term, such as `- pad` or `+ i0`, to an index or to the first value of an integer."""
     blocks, found = block_lengths(code, begin, end, known), _ALIAS.finditer(code, begin, end)

@@ -23,6 +23,7 @@ from grader.source.scopes import (
     row_before,
     scope_end,
     statement_end,
+    while_loops,
 )
 
 #: Limits on `if`s of a function, uses of a counter that hides an outer variable, loops and pairs to exchange.
@@ -252,6 +253,31 @@ def repeated_ifs(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
             new = f"for (bool gpt149_first = true; {head[1]} && (gpt149_first || @); gpt149_first = false)"
             place, words = (*head.span(), new), f"`while {head[1]}` in place of `if {head[1]}`"
             yield ranked_edit(code, 0.8, head.start(), head[0], f"while {head[1]}", [place], words)
+
+
+def restarted(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set a counter back before an inner loop that would begin where its last turn ended."""
+    loops = [*for_loops(code, begin, end), *while_loops(code, begin, end)]
+    for at, _, _ in loops:
+        head = re.compile(r"(?:while\s*\(|for\s*\(\s*;)\s*(\w+)\s*<").match(code, at)
+        around = max((body for _, body, ended in loops if body < at < ended), default=0)
+        if head is None or not around or code[:at].rstrip()[-1:] not in (";", "{", "}"):
+            continue
+        is_set = re.compile(rf"\b{head[1]}\s*=(?!=)\s*(\w+)\s*[,;]")
+        first = is_set.search(code, begin, around)
+        if first is None or is_set.search(code, around, at):
+            continue
+        new = f"{head[1]} = {first[1]};"
+        place, words = insertion(at, f" if (@) {new} "), f"before it add `{new}`"
+        yield ranked_edit(code, 0.4, at, head[1], "", [place], words)
+
+
+def whole_vectors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that end a loop over vectors before an incomplete one: `c + 8 <= n` in place of `c < n`."""
+    head = re.compile(r";\s*(\w+)\s*<\s*([\w.]+)\s*;\s*\1\s*\+=\s*(4|8|16)\s*\)")
+    for one in head.finditer(code, begin, end):
+        old, new = f"{one[1]} < {one[2]}", f"{one[1]} + {one[3]} <= {one[2]}"
+        yield ranked_edit(code, 0.5, one.start(1), old, new, replaced((one.start(1), one.end(2)), new))
 
 
 def last_tiles(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from grader.source.cpptext import apart
-from grader.source.edited_source import MOST_DEPTH, Edit, function_macros, insertion, ranked_edit
+from grader.source.edited_source import MOST_DEPTH, Edit, function_macros, insertion, ranked_edit, replaced
 from grader.source.landmarks import closed
 from grader.source.scopes import (
     WORD,
@@ -59,6 +59,8 @@ _WRITTEN_BACK = re.compile(
     r"(?<=[;{})])\s*float\s+(\w+)\s*=\s*\w*[rR]ead\w*\(\s*([^;()]+)\)\s*(?:;\s*\1\s*\+=|\+)[^;{}]{0,300};"
     r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
 )
+#: A constant reference to a number. Groups: its name, the element.
+_REFERS = re.compile(r"\bconst\s+(?:auto|float)\s*&\s*(\w+)\s*=([^;]+)(?=;)")
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
 _COPIES_OF = re.compile(
     r"\bfor\s*\(\s*(((?!const\b|auto\b)[A-Za-z_][\w:]*(?:\s*<[^<>;()]*>)?)\s+(\w+))\s*:\s*([^;(){}]+)\)"
@@ -467,6 +469,14 @@ def references(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
         yield ranked_edit(code, 0.6, head.start(1), head[1], f"{kind} &{name}", [place])
 
 
+def copies(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that copy an element in place of referring to it: a reference changes with the element."""
+    for one in _REFERS.finditer(code, begin, end):
+        words = f"without `&`: {one[1]} changes with the element to which it refers"
+        place = replaced(one.span(2), f"(gpt149_kept = {one[2].strip()})")
+        yield ranked_edit(code, 0.3, one.start(1), one[1], "", place, words)
+
+
 def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits of values that are computed too early: before a variable in them is set.
 
@@ -494,6 +504,12 @@ def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
             if (sets := re.compile(_SET_OF.format(each.name)).search(code, first, min(last, each.end)))
         ]
         is_changed = name and re.compile(_SET_OF.format(name)).search(code, first, last)
+        # A variable that gets its new value from the copy is not set too late: `t = sum + y; sum = t;`.
+        later = [
+            each
+            for each in later
+            if not name or name not in WORD.findall(code[each[0] : code.find(";", each[0])])
+        ]
         for set_at, copied in [] if is_changed else sorted(later)[:1]:
             new = f"gpt149_new_{copied}_{at}" if captures else f"({value})"
             begins = [set_at, *(body for body, ended in loops if first <= body < set_at < ended)]

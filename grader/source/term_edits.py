@@ -16,6 +16,7 @@ from grader.source.word_edits import FLOAT, MOST_ALIKE, MOST_UNUSED, MOST_WORDS
 MOST_PRODUCTS = 8
 #: The name of a function that reads an element: `twoDimRead`, `read`.
 READER = re.compile(r"\w*(?<![tT]h)[rR]ead")
+_EXP2 = re.compile(r"\b(?:std::)?exp2f?\s*\(")
 EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 #: The last operand of a text: a name or number, with its index or arguments.
 OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
@@ -24,7 +25,7 @@ _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)
 _ADDS_UP = r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*"
 #: A library call that adds up from the whole number 0, or from an element, which is group 1.
 _ACCUMULATED = re.compile(rf"{_ADDS_UP}0(?=\s*[,)])")
-_BEGUN = re.compile(rf"{_ADDS_UP}([A-Za-z_]\w*(?:\[[^][]*\]|\([^()]*\)))(?=\s*[,)])")
+_BEGUN = re.compile(rf"{_ADDS_UP}(\*\s*\w+|[A-Za-z_]\w*(?:\[[^][]*\]|\([^()]*\)))(?=\s*[,)])")
 #: A copy of an array's element. Groups: the copy, the element.
 _COPIED = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[[^][]*\])?)\s*=(?!=)\s*([A-Za-z_]\w*\[[^][]*\])(?=\s*[;,])"
@@ -49,12 +50,22 @@ def integer_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
     for one in _BEGUN.finditer(code, begin, end):
         cleared = replaced(one.span(1), "0.0f")
         words = f"with 0.0f in place of {one[1]}, the first value of this sum"
-        yield ranked_edit(code, 0.5, one.start(1), one[1], "0.0f", cleared, words)
+        yield ranked_edit(code, 0.3, one.start(1), one[1], "0.0f", cleared, words)
 
 
 def _exp_calls(code: str, begin: int, end: int) -> list[tuple[int, int, int]]:
     """Return the calls of exp(): begin, begin of the argument, and end of each."""
     return [(one.start(), one.end(), closed(code, one.end(), "()")) for one in EXP.finditer(code, begin, end)]
+
+
+def powers_of_two(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply the argument of exp2() by the factor that other calls of exp2() have, such as LOG2E."""
+    calls = [(one.end(), closed(code, one.end(), "()") - 1) for one in _EXP2.finditer(code, begin, end)]
+    texts = [re.search(r"\)?\s*\*\s*(\w+)$", code[at:last]) for at, last in calls]
+    for factor in dict.fromkeys(found[1] for found in texts if found):
+        for at, last in [call for call, found in zip(calls, texts, strict=True) if found is None]:
+            places = wrapped((at, last), "(", f") * (@ ? {factor} : 1)")
+            yield ranked_edit(code, 0.3, at, code[at:last], f"({code[at:last]}) * {factor}", places)
 
 
 def signs(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

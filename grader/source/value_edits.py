@@ -24,7 +24,7 @@ _RESCALING = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*(?:std::)?expf?\s*\([^-;]+-[^-;]+\)\s*[;,]"
 )
 #: A call exp(m - new), the factor of an old sum. Groups: the function, both names.
-_RESCALES = re.compile(r"\b((?:std::)?expf?)\s*\(\s*(\w+)\s*-\s*(\w+)\s*\)")
+_RESCALES = re.compile(r"\b((?:std::)?expf?)\s*\(\s*([\w.]+)\s*-\s*([\w.]+)\s*\)")
 #: A variable that is set to a maximum.
 _MAXIMUM = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*(?:std::)?f?max\w*\s*\(")
 _CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
@@ -67,6 +67,7 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         yield from _other_brackets(code, value)
         yield from _added_operands(code, value, rescaling | _halves(code, value, sums))
         yield from _rescaled_sums(code, value)
+        yield from _new_terms(code, value)
         yield from _rescaled_terms(code, value, maxima)
         yield from _rescaled_quotients(code, value, sums)
         yield from _without_exp(code, value)
@@ -111,7 +112,11 @@ def _value_spans(
             ended = at + len(piece) + 1
             # Edit a value that a number or an element gets, but not an address that a pointer gets.
             is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
-            if set_ and (set_[1] in names or set_[2].startswith("(")) and ("[" in set_[2] or not is_pointer):
+            if (
+                set_
+                and (set_[1] in names or set_[2].startswith(("(", ".", "->")))
+                and ("[" in set_[2] or not is_pointer)
+            ):
                 yield one.begin, at + set_.end(), ended
             at = ended
     for back in re.compile(r"\breturn\s+(\(*([A-Za-z_]\w*)[^;{}?]*;)").finditer(code, begin, end):
@@ -199,6 +204,15 @@ def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
         yield ranked_edit(code, 1.05 + 0.1 * k, value.first, atom, "", [place], words)
 
 
+def _new_terms(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add exp(0) = 1, the term of a new maximum, to a sum that is rescaled to this maximum."""
+    text = code[slice(*value.span)].strip()
+    target = re.match(r"([\w.]+)\s*=", code[value.first : value.begin])
+    if target is not None and re.match(rf"{re.escape(target[1])}\s*\*", text) and _RESCALES.search(text):
+        place = insertion(value.last - 1, " + (@ ? 1 : 0)")
+        yield ranked_edit(code, 0.4, value.begin, text, f"{text} + 1", value.places(place))
+
+
 def _rescaled_terms(code: str, value: _Value, maxima: Sequence[str]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that rescale a term of a sum to a new maximum, if another term has a factor `exp(old - new)`."""
     factors = list(_RESCALES.finditer(code, *value.span))
@@ -210,7 +224,10 @@ def _rescaled_terms(code: str, value: _Value, maxima: Sequence[str]) -> Iterator
         if any(begin <= one.start() < end for one in factors):
             continue
         term = code[begin:end].strip("+- \n")
-        for k, maximum in enumerate([name for name in maxima if name not in (old, new)][:MOST_ATOMS]):
+        members = [f"{term.split('.')[0]}.{old.split('.')[1]}"] if "." in term and "." in old else []
+        for k, maximum in enumerate(
+            [name for name in (*members, *maxima) if name not in (old, new)][:MOST_ATOMS]
+        ):
             factor = f"{exp}({maximum} - {new})"
             places = value.places(scaled(end, factor))
             yield ranked_edit(code, 0.4 + 0.1 * k, end, term, f"{term} * {factor}", places)

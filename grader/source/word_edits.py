@@ -81,6 +81,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     tiles |= dict.fromkeys(_FIRST.findall(code, begin, end))
     computed = set(re.findall(r"\b(\w+)\s*=[^;=]*/", code[begin:end]))
     ends = set(_BOUND.findall(code, begin, end))
+    thread_numbers = set(re.findall(r"\b(\w+)\s*=\s*omp_get_thread_num", code))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
         at, old = word.start(), word[0]
         before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
@@ -114,6 +115,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         counter = re.search(r"\bfor\s*\([^()]*;\s*(\w+)\s*<=?$", before) if is_bound else None
         bounds = {bound for name, bound in ends if counter and name == counter[1]}
         favoured = bounds or (factors if before.endswith("*") else ())
+        if re.match(r"[=!]=", after) or before.endswith(("==", "!=")):
+            # A constant in a test for equality may only switch the test off.
+            compared |= lengths
         others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
@@ -129,6 +133,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             for k, tile in enumerate(begins[-3:]):
                 new = f"({tile} + {old})"
                 yield 1.2 + 0.1 * k, Edit(line, old, new, ((*word.span(), new),))
+        if re.match(r"[%/&]", after):
+            # With a thread's number in place of a counter, work that all elements share may become work of the thread.
+            others = [name for name in others if name not in thread_numbers]
         rank = 1.5 + 2 * (kind == "float" or old.isdigit())
         if is_bare or old in defined or re.match(r"\?|[=!]=", after):
             rank = 0.5
@@ -179,9 +186,13 @@ def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: 
 
 
 def _is_akin(one: str, other: str) -> bool:
-    """Return True if one of the names begins with the other, in any case, and both have several characters."""
+    """Return True if one of the names begins with the other, or they differ in one character only, in any case.
+
+    Both must have several characters.
+    """
     short, long = sorted((one.lower(), other.lower()), key=len)
-    return len(short) > 1 and long.startswith(short)
+    differing = sum(a != b for a, b in zip(short, long, strict=False)) + len(long) - len(short)
+    return len(short) > 1 and (long.startswith(short) or differing == 1)
 
 
 def _before(code: str, at: int) -> str:
@@ -204,8 +215,13 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a member, as in `tile.begin`, by another one of the same object.
 
-    After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns.
+    After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns. An
+    argument may also be one of the last integers.
     """
+    for one in re.compile(r"(?<=[(,])\s*([A-Za-z_]\w*\.\w+)(?=\s*[,)])").finditer(code, begin, end):
+        whole = [name for name, kind in in_scope(known, one.start()).items() if is_whole(kind)]
+        for k, name in enumerate(whole[: -MOST_NAMES - 1 : -1]):
+            yield ranked_edit(code, 1.2 + 0.1 * k, one.start(1), one[1], name, replaced(one.span(1), name))
     member = re.compile(r"(?<=[<=+-])\s*([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))")
     found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
     every = dict.fromkeys(one.groups() for one in found)
@@ -219,10 +235,17 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that exchange min and max."""
+    """Yield edits that exchange min and max, or a vector's `and` and `andnot`."""
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield ranked_edit(code, 0, one.start(), one[0], new)
+    for one in re.compile(r"\b(_mm\d*_)(and|andnot)(_\w+)(?=\s*\()").finditer(code, begin, end):
+        new, ended = (
+            f"{one[1]}{'and' if one[2] == 'andnot' else 'andnot'}{one[3]}",
+            closed(code, one.end() + 1, "()"),
+        )
+        places = replaced((one.start(), ended), new + code[one.end() : ended])
+        yield ranked_edit(code, 0, one.start(), one[0], new, places)
 
 
 def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -265,7 +288,9 @@ def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
 
 def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits of literal numbers: the first value of a sum or a maximum, and a step or a bound."""
-    for one in re.compile(rf"(?<=[=,(:?])(?<![=!<>]=)\s*({FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
+    for one in re.compile(rf"(?<=[=,(:?{{])(?<![=!<>]=)\s*({FLOAT}|0)(?=\s*[;,):}}])").finditer(
+        code, begin, end
+    ):
         old, before = one[1], row_before(code, one.start(1))
         if old == "0" and not re.search(r"\bfloat\s+\w+\s*=\s*$", before):
             continue

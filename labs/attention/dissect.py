@@ -36,8 +36,8 @@ PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
 SUMS = "The weights of a row"
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 SOME_HEADS = (
-    "Some heads (b, h) have the right weights, so the formula is right: look at the index of the head and the pointers "
-    "to its rows, or at values that the previous head left behind",
+    "Some heads (b, h) have the right weights, and others have not: is the index of the head right, and has each row a "
+    "value of its own head only",
     ("quotients", "pointer:Q", "pointer:K", "pointer:V", "?input:Q", "?input:K"),
 )
 #: A quotient (the kernel's weight / right weight) below this counts as 0, so it is not used as a divisor.

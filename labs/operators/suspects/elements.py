@@ -163,7 +163,7 @@ RELU = Mistakes()
 
 RELU.gives_each(
     ("negatives_kept", "relu_sign",
-     "The negative numbers are kept and the positive numbers become 0: the comparison is reversed.",
+     "The negative numbers are kept, and the positive numbers become 0.",
      lambda s: np.minimum(s.inputs["X"], 0)),
     ("absolute", "relu_sign", "The output is |x|: negative numbers should become 0.", lambda s: abs(s.inputs["X"])),
     ("copied", "relu_missing", "The output is a copy of X: negative numbers should become 0.",
@@ -185,7 +185,7 @@ RELU_BACKWARD.adds_each("dX",
     ("by_upstream", "relu_wrong_sign",
      "dO is added where dO is positive: the sign of X has to decide, not the sign of dO.",
      lambda s: np.maximum(s.inputs["dO"], 0)),
-    ("inverted", "relu_wrong_sign", "dO is added where x is negative: the comparison is reversed.",
+    ("inverted", "relu_wrong_sign", "dO is added where x is negative, not where it is positive.",
      lambda s: s.inputs["dO"] * (s.inputs["X"] < 0)),
     ("by_gradient", "relu_wrong_sign", "dO is added where dX is positive: the sign of X has to decide.",
      lambda s: s.inputs["dO"] * (s.inputs["dX"] > 0)),

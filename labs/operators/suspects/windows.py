@@ -45,7 +45,7 @@ MAXPOOL2D.gives_each(
     ("from_zero", "maximum_from_zero",
      "The maximum begins at 0 (or FLT_MIN, which is above 0): begin with the window's first number, or at -INFINITY.",
      lambda s: np.maximum(s.expected, 0)),
-    ("smallest", "minimum", "Each window gives its smallest number: the comparison is reversed.",
+    ("smallest", "minimum", "Each window gives its smallest number, not its largest one.",
      lambda s: _windows(s).min(4)),
     ("mean", "mean_of_window", "Each window gives the mean of its numbers: take the largest one.",
      lambda s: _windows(s).mean(4)),
