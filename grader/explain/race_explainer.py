@@ -133,16 +133,20 @@ class RaceExplainer(Explainer):
         begin = re.compile(
             rf"(?:(\w+)\s*=[^=;]*)?\b(?:{numbers})\b[\s()]*\*\s*(\w+)\s*(?:\]?\s*;|\+\s*(\w+)\s*\])"
             rf"|(?:Read|Write)\(\s*\w+\s*,\s*(?:{numbers})[\s()]*,\s*(\w+)\s*,\s*(\w+)"
+            # A view of the part, given the address of its first element and its length.
+            rf"|[({{][^;]*\b(?:{numbers})\b[\s()]*\*\s*(\w+)\s*,\s*(\w+)\s*[)}}]\s*;"
         )
         rows, sizes = list[str](), self.kernel.shape.keys()
         for line in body.lines():
-            for name, begun, column, index, width in begin.findall(body.code[line - 1]):
-                counter, step = column or index, begun or width
+            for name, begun, column, index, width, first, length in begin.findall(body.code[line - 1]):
+                counter, step = column or index, begun or width or first
                 used = rf"\b{name}\s*\[\s*(\w+)\s*\]|\[\s*{name}\s*\+\s*(\w+)\s*\]"
                 counters = (
                     {"".join(one) for one in re.findall(used, code)} if name and not counter else {counter}
                 )
-                ends = {end for each, end in LOOP_TO.findall(code) if each in counters}
+                ends = (
+                    {length} if length else {end for each, end in LOOP_TO.findall(code) if each in counters}
+                )
                 if step in sizes and len(ends & sizes) == len(ends) == 1 and step not in ends:
                     end = min(ends)
                     note = f"{end} in place of {step}? Thread t begins at t * {step}, but uses {end} elements"

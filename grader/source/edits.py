@@ -76,6 +76,7 @@ KINDS = (
     loop_edits.last_tiles,
     loop_edits.tile_ends,
     loop_edits.missing_conditions,
+    loop_edits.missing_multiples,
     loop_edits.pointers,
     loop_edits.hidden_counters,
     loop_edits.hidden_numbers,

@@ -46,7 +46,7 @@ _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 _ROUNDED_UP = re.compile(r"\(\s*\w+\s*\+\s*(\w+)\s*-\s*1\s*\)\s*/\s*\1\b")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
 _LEFT = r"\b(?:break|return|goto|throw)\b"
-_STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
+_STEPPING = re.compile(r"\b(\w+)\s*[<>=!]+[^;]*;(?:[^;]*,)?\s*\1\s*(?:\+=\s*(?!1\s*$)|=\s*\w+\s*\+)")
 #: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")

@@ -48,6 +48,11 @@ _LEFT_OUT = re.compile(r"\bif\s*\(\s*([\w.]+)\s*>=?\s*(\w+)\s*\)\s*\{?\s*(break|
 #: A value from a call with plain arguments, as in `blocks = split(N, Br);`, and the value of an exp() of a difference.
 _OF_CALL = re.compile(r"[\w>]\s+\w+\s*=\s*((\w+)\((?:\w+,\s*)*\w+\))(?=\s*;)")
 _EXPONENTIAL = re.compile(r"[^=!<>+*/-]=\s*((?:std::)?expf?\([^-;?()]+-[^-;?()]+\))(?=\s*[;,])")
+#: A division by a name: `a /= b;` (groups 1 and 2) or `= a / b;` (groups 3 and 4).
+_DIVIDED = re.compile(r"(?<=[;{}])\s*(\w+)\s*/=\s*(\w+)\s*;|=\s*(\w+|\([^()]*\))\s*/\s*(\w+)\s*;")
+#: A test that skips. Group 1 is its jump. NEARBY is the largest distance of a test, in characters.
+_SKIPS = re.compile(r"\bif\s*\([^;{}]*\)\s*(continue|return -1)\s*;")
+NEARBY = 300
 #: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
 _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
 
@@ -405,6 +410,21 @@ def missing_conditions(
                 places = wrapped((at, last), "(", f") {by} {sign}((@) && {sign}({new}))")
                 words = f"with `{by} {new}`, as in a similar condition"
                 yield ranked_edit(code, 0.8, at, "", new, places, words)
+
+
+def missing_multiples(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that skip a number that is no multiple of its divisor, as a test nearby skips others.
+
+    The gradient of a strided convolution needs such a test: not each element was the middle of a window.
+    """
+    for part in islice(_DIVIDED.finditer(code, begin, end), MOST_IFS):
+        around = code[max(begin, part.start() - NEARBY) : min(end, part.end() + NEARBY)]
+        (number, by), jump = filter(None, part.groups()), _SKIPS.search(around)
+        if jump is not None and is_whole(in_scope(known, part.start()).get(by, "")):
+            at, side = (part.start(1), "before") if part[1] else (part.end(), "after")
+            place = insertion(at, f" if (@ && ({number}) % {by} != 0) {jump[1]}; ")
+            words = f"{side} it add `if ({number} % {by} != 0) {jump[1]};`"
+            yield ranked_edit(code, 0.6, part.end() - 1, number, "", [place], words)
 
 
 def _operands(condition: str) -> list[str]:

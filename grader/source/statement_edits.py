@@ -59,6 +59,7 @@ _WRITTEN_BACK = re.compile(
     r"(?<=[;{})])\s*float\s+(\w+)\s*=\s*\w*[rR]ead\w*\(\s*([^;()]+)\)\s*(?:;\s*\1\s*\+=|\+)[^;{}]{0,300};"
     r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
 )
+_LAMBDA = re.compile(r"=\s*\[[^][]*\]\s*\(")
 #: A constant reference to a number. Groups: its name, the element.
 _REFERS = re.compile(r"\bconst\s+(?:auto|float)\s*&\s*(\w+)\s*=([^;]+)(?=;)")
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
@@ -188,7 +189,10 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
             if others:
                 is_outside = not any(at <= one < closed(code, at, "{}") for one in others)
                 nearest = max((one for one in others if one < at), default=others[0])
-                declared, note = line_of(code, nearest) if is_outside else 0, "set here, outside of that loop"
+                # A lambda expression before the loop may be called in the loop.
+                is_called = _LAMBDA.search(code, each.begin, nearest) is not None
+                note = f"sets {each.name}" if is_called else "set here, outside of that loop"
+                declared = line_of(code, nearest) if is_outside else 0
             if declared == line:
                 users = [line_of(code, one) for one in steps if at < one < last]
                 declared, note = min(users, default=0), "uses that value"

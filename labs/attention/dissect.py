@@ -36,9 +36,13 @@ PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
 SUMS = "The weights of a row"
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 SOME_HEADS = (
-    "Some heads (b, h) have the right weights, and others have not: is the index of the head right, and has each row a "
-    "value of its own head only",
+    "Some heads (b, h) have the right weights, and others have not: is the index of the head right, or do values of the "
+    "head before remain?",
     ("quotients", "pointer:Q", "pointer:K", "pointer:V", "?input:Q", "?input:K"),
+)
+SOME_ROWS = (
+    "Some rows of the output are all 0, and all others are right: does a thread or a loop leave rows out?",
+    ("shares", "loops"),
 )
 #: A quotient (the kernel's weight / right weight) below this counts as 0, so it is not used as a divisor.
 TINY = 1e-12
@@ -76,6 +80,8 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             # The call with low scores serves only to find a number added to the row's sum. Ignore other findings.
             return found if found is not None and found.words.startswith(SUMS) else None
         is_open = found is None or found.words.startswith(PROPORTIONS)
+        if weights is not None and is_open and _are_rows_missing(weights[..., :keys], right):
+            return Dissected(*SOME_ROWS)
         if weights is not None and is_open and _some_heads(weights[..., :keys], right):
             return Dissected(*SOME_HEADS)
         if weights is not None and is_open:
@@ -139,6 +145,12 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
         f"Some channels of Q K^T count more often than others: with d={d}, channels {listed}",
         ("lanes", "steps", "input:Q"),
     )
+
+
+def _are_rows_missing(weights: Array, right: Array) -> bool:
+    """Return True if each row of weights is right or all 0, and both occur."""
+    is_right, is_zero = (abs(weights - right) < CLOSE).all(3), ~weights.any(3)
+    return bool(is_right.any() and is_zero.any() and (is_right | is_zero).all())
 
 
 def _some_heads(weights: Array, right: Array) -> bool:
