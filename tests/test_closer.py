@@ -1054,7 +1054,32 @@ torch::Tensor kernel(torch::Tensor Q, std::vector<float> T, std::vector<Row> row
 }
 """
 
-AMONG = {CARRIED: [
+SKIPPED = """torch::Tensor kernel(torch::Tensor Q, float *x, int N, int d, int pad, int stride) {
+    const float &top = x[N - 1];
+    int c = 0, wide = N + 2 * pad, high = d + pad;
+    for (int r = 0; r < N; r++) {
+        while (c < d) {
+            int at = (c + pad) / stride, row = at % N;
+            if (at < 0) continue;
+            int to = (c + pad) / stride;
+            s.l = s.l * exp(s.m - top);
+            c++;
+        }
+        for (int k = 0; k < N; k += 8) _mm256_storeu_ps(x + k, _mm256_andnot_ps(a, b));
+        float e = exp2f(top - x[r]), f = exp2f((top - x[r]) * LOG2E), z = s.l * exp(s.m - top) + t.l;
+        run(s.m, std::inner_product(x, x + d, x, *x));
+    }
+}
+"""
+
+AMONG = {SKIPPED: [
+    (2, "without `&`: top changes with the element to which it refers"), (3, "2 * pad in place of pad"),
+    (5, "before it add `c = 0;`"), (8, "after it add `if ((c + pad) % stride != 0) continue;`"),
+    (6, "at / d in place of at % N"), (9, "s.l * exp(s.m - top) + 1 in place of s.l * exp(s.m - top)"),
+    (12, "k + 8 <= N in place of k < N"), (12, "_mm256_and_ps in place of _mm256_andnot_ps"), (14, "d in place of s.m"),
+    (13, "(top - x[r]) * LOG2E in place of top - x[r]"), (13, "t.l * exp(t.m - top) in place of t.l"),
+    (14, "with 0.0f in place of *x, the first value of this sum"),
+], CARRIED: [
     (4, "after line 4 add `total = 0.0f;`"), (7, "after line 7 add a loop that sets all of L to 0"),
     (6, "after line 6 add `sum = 0;`"), (2, "-INFINITY in place of FLT_MIN"), (14, "this line after line 15"),
     (8, "without float: this declares a second old, which hides the outer one"), (9, "with the opposite condition"),

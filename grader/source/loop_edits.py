@@ -282,7 +282,7 @@ def whole_vectors(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
     head = re.compile(r";\s*(\w+)\s*<\s*([\w.]+)\s*;\s*\1\s*\+=\s*(4|8|16)\s*\)")
     for one in head.finditer(code, begin, end):
         old, new = f"{one[1]} < {one[2]}", f"{one[1]} + {one[3]} <= {one[2]}"
-        yield ranked_edit(code, 0.5, one.start(1), old, new, replaced((one.start(1), one.end(2)), new))
+        yield ranked_edit(code, 0.5, one.start(1), old, new, [(one.start(1), one.end(2), new)])
 
 
 def last_tiles(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

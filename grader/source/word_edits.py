@@ -244,8 +244,9 @@ def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             f"{one[1]}{'and' if one[2] == 'andnot' else 'andnot'}{one[3]}",
             closed(code, one.end() + 1, "()"),
         )
-        places = replaced((one.start(), ended), new + code[one.end() : ended])
-        yield ranked_edit(code, 0, one.start(), one[0], new, places)
+        yield ranked_edit(
+            code, 0, one.start(), one[0], new, [(one.start(), ended, new + code[one.end() : ended])]
+        )
 
 
 def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

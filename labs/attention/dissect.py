@@ -36,8 +36,8 @@ PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
 SUMS = "The weights of a row"
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 SOME_HEADS = (
-    "Some heads (b, h) have the right weights, and others have not: is the index of the head right, or do values of the "
-    "head before remain?",
+    "Some heads (b, h) have the right weights, and others have not: is the index of the head right, or do values of "
+    "the head before remain?",
     ("quotients", "pointer:Q", "pointer:K", "pointer:V", "?input:Q", "?input:K"),
 )
 SOME_ROWS = (
