@@ -35,13 +35,14 @@ from grader.explain import (
 from grader.explain.closer_look import Closer
 from grader.explain.common_facts import Seen
 from grader.explain.crash_explainer import CrashExplainer
+from grader.explain.deviation import Deviation, usual_axes
 from grader.explain.edited_calls import EditedCalls
 from grader.explain.explainer import COUNTED_EARLY, OUTSIDE, Findings
 from grader.explain.judged_part import Checked
 from grader.explain.race_explainer import OVERLAP, SAME_ELEMENT, WHOLE_LOOP, RaceExplainer
 from grader.explain.sanitizer_sites import Site
 from grader.explain.shown_lines import ShownLines
-from grader.explain.suspect import Suspect
+from grader.explain.suspect import PARTIAL, Suspect, matching_suspects
 from grader.judge import explanation
 from grader.judge.bench import Options, Watched
 from grader.judge.part import PartJudge
@@ -133,6 +134,7 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"last": HEADS[..., 0], "earlier": HEADS}, "All of head (b=0, h=0) of the output is 0, and other heads are"),
     ({"last": HEADS[..., 0] / 2, "earlier": HEADS / 2}, "of the output is 0, and the heads that are written are right"),
     ({"rest": 2}, "also contain the row before it, row 1 for example 0.1 times"),
+    ({"unwritten": 5}, "Some rows of the output are all 0, and all others are right"),
     ({"rest": 1}, "also contain the same row of the head before, row 7"),
     ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
     ({"score": lambda s: np.maximum(s, -9)}, None),
@@ -174,6 +176,7 @@ def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], wo
         along = np.moveaxis(made, mistake.get("rest", 0), 0)
         for k in range(1, len(along)):
             along[k] += 0.1 * along[k - 1]
+        made[..., mistake.get("unwritten", made.shape[2]) :, :] = 0
         output = np.zeros_like(made)
         output[..., stored] = made[..., stored]
         return output
@@ -625,6 +628,15 @@ def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
         assert diagnose.settled([diagnosis, *more])[0].code == "key_missing"
 
 
+def test_a_mistake_that_right_elements_refute_is_named_for_the_wrong_ones_only() -> None:
+    suspect = Suspect("doubled", "Doubled.", lambda s: 2 * s.expected, ("doubled",))
+    for first, words in ((0, "Doubled."), (8, f"{PARTIAL} Doubled.")):
+        expected, wrong = np.arange(1.0, 33.0), np.arange(32) >= first
+        actual = expected * (1 + wrong)
+        seen = Deviation(expected, actual, np.full(32, 1e-3), wrong, {}, {}, usual_axes(1), ())
+        assert [each.words for each in matching_suspects([suspect], seen, frozenset())] == [words]
+
+
 def test_a_mistake_without_its_name_in_the_source_is_not_named_beside_others() -> None:
     first = Suspect("l_not_carried", "L is not carried.", lambda s: None, ("l",), seen_in=r"\bL\b")
     second = Suspect("last_block_only", "Only the last block is used.", lambda s: None, ("last",))
@@ -791,13 +803,19 @@ def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
 
 @pytest.mark.parametrize(
     "begin, used",
-    [("float *s = T + U * d;", "s[j] = 0"), ("n = U;", "T[n * d + j] = 0"), ("", "Write(T, U, j, d, 0)")],
+    [
+        ("float *s = T + U * d;", "s[j] = 0"),
+        ("n = U;", "T[n * d + j] = 0"),
+        ("", "Write(T, U, j, d, 0)"),
+        ("Row s{T.data() + U * d, N};", "s[j] = 0"),
+    ],
 )
 def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin: str, used: str) -> None:
     text = f"void kernel() {{\n{begin}\nfor (int j = 0; j < N; j++) {used} = 0;\n}}"
     text = text.replace("U", "omp_get_thread_num()")
     for size, count in (("N", 1), ("d", 0), ("M", 0)):
-        own: Any = SimpleNamespace(body=body(text.replace("j < N", f"j < {size}")), source=Path("mine.cpp"))
+        sized = text.replace("j < N", f"j < {size}").replace("d, N}", f"d, {size}}}")
+        own: Any = SimpleNamespace(body=body(sized), source=Path("mine.cpp"))
         own.kernel, own._row = SimpleNamespace(shape={"N": 9, "d": 4}), functools.partial(Closer._row, own)
         found = RaceExplainer._strides(own)
         assert len(found) == count and all("(N in place of d? Thread t begins at" in row for row in found)
@@ -1401,14 +1419,15 @@ def test_an_edit_that_leaves_a_wrong_access_is_dropped() -> None:
         assert [*repair._clean(judged, second, source, found, ()).values()] == left
 
 
-@pytest.mark.parametrize("damages", [True, False])
-def test_edits_after_one_that_damages_its_runner_are_called_again(damages: bool) -> None:
+@pytest.mark.parametrize("damages, steady", [(True, True), (False, True), (True, False)])
+def test_edits_after_one_that_damages_its_runner_are_called_again(damages: bool, steady: bool) -> None:
     """Edit 1 damages its runner: all later calls in it are wrong. Edit 2 is right."""
+    calls = iter(range(99))
     damaged, tried = [False], [edited_source.Edit(k, "a", "b", ()) for k in (1, 2)]
 
     def call(case: Any, number: int, *, fresh: bool = False, cpu_s: float = 0) -> Any:
         damaged[0] = (damaged[0] and not fresh) or (damages and number == 1)
-        output = np.array([np.nan, float(damaged[0])])
+        output = np.array([np.nan, float(damaged[0]) if steady else next(calls)])
         found = SimpleNamespace(status="ok", has_waited=False)
         return SimpleNamespace(call=found, is_right=number == 2 and not damaged[0], outputs={"": output})
 
