@@ -38,6 +38,7 @@ from grader.explain.crash_explainer import CrashExplainer
 from grader.explain.deviation import Deviation, usual_axes
 from grader.explain.edited_calls import EditedCalls
 from grader.explain.explainer import COUNTED_EARLY, OUTSIDE, Findings
+from grader.explain.further_calls import FurtherCalls
 from grader.explain.judged_part import Checked
 from grader.explain.race_explainer import OVERLAP, SAME_ELEMENT, WHOLE_LOOP, RaceExplainer
 from grader.explain.sanitizer_sites import Site
@@ -821,6 +822,26 @@ def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin
         assert len(found) == count and all("(N in place of d? Thread t begins at" in row for row in found)
 
 
+@pytest.mark.parametrize("text, right", [("f();", True), ("f();", False), ("omp_set_num_threads(4);", False)])
+def test_a_part_that_is_wrong_with_one_thread_is_said_to_be(text: str, right: bool) -> None:
+    called = list[tuple[int, int]]()
+
+    def call_case(session: int, case: Case) -> Any:
+        called.append((session, case.shape["threads"]))
+        return SimpleNamespace(is_right=right)
+
+    case, judged = (
+        Case("random", "random", 1, {"N": 3}),
+        SimpleNamespace(fresh=lambda threads: nullcontext(threads)),
+    )
+    calls: Any = SimpleNamespace(
+        body=body(f"void kernel() {{ {text} }}"), judged=judged, _wrong_cases=lambda: [case]
+    )
+    calls.kernel = SimpleNamespace(call_case=call_case)
+    said = FurtherCalls.wrong_alone(calls)
+    assert ("With one thread" in said) == (called == [(1, 1)] and not right) == (text == "f();" and not right)
+
+
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:
     text = "__m256i mask(int n);\nvoid kernel(float *y, int n) {\n_mm256_maskstore_ps(y, mask(n), r);\n}"
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
@@ -1085,6 +1106,9 @@ SKIPPED = """torch::Tensor kernel(torch::Tensor Q, float *x, int N, int d, int p
         }
         for (int k = 0; k < N; k += 8) _mm256_storeu_ps(x + k, _mm256_andnot_ps(a, b));
         float e = exp2f(top - x[r]), f = exp2f((top - x[r]) * LOG2E), z = s.l * exp(s.m - top) + t.l;
+        int half = N / 2; run(x, half); for (int k = N & 3; k < N; k++) run(k);
+        for (int k = 0; k < N; k++) { if (k) { continue; } run(k); x += d, y += d; }
+        switch (r) { case 0: run(0); case 1: run(1); }
         run(s.m, std::inner_product(x, x + d, x, *x));
     }
 }
@@ -1094,9 +1118,10 @@ AMONG = {SKIPPED: [
     (2, "without `&`: top changes with the element to which it refers"), (3, "2 * pad in place of pad"),
     (5, "before it add `c = 0;`"), (8, "after it add `if ((c + pad) % stride != 0) continue;`"),
     (6, "at / d in place of at % N"), (9, "s.l * exp(s.m - top) + 1 in place of s.l * exp(s.m - top)"),
-    (12, "k + 8 <= N in place of k < N"), (12, "_mm256_and_ps in place of _mm256_andnot_ps"), (14, "d in place of s.m"),
+    (12, "k + 8 <= N in place of k < N"), (12, "_mm256_and_ps in place of _mm256_andnot_ps"), (17, "d in place of s.m"),
     (13, "(top - x[r]) * LOG2E in place of top - x[r]"), (13, "t.l * exp(t.m - top) in place of t.l"),
-    (14, "with 0.0f in place of *x, the first value of this sum"),
+    (17, "with 0.0f in place of *x, the first value of this sum"), (14, "N - half in place of half"),
+    (14, "~3 in place of 3"), (15, "with `x += d, y += d;` before it"), (16, "before it add `break;`"),
 ], CARRIED: [
     (4, "after line 4 add `total = 0.0f;`"), (7, "after line 7 add a loop that sets all of L to 0"),
     (6, "after line 6 add `sum = 0;`"), (2, "-INFINITY in place of FLT_MIN"), (14, "this line after line 15"),

@@ -71,8 +71,9 @@ class Closer(Explainer):
         """Return the diagnosis `known` of a wrong public case, extended by all further findings."""
         if known.code in PLAIN:
             return known
+        alone = sentence(self.calls.wrong_alone, "") if known.code == "race" else ""
         if (raced := self.races.explained(known)) is not None:
-            return raced
+            return with_message(raced, alone, raced.message)
         diagnosis = sentence(lambda: self.mistakes.named(known), known)
         is_partly = known.message.startswith(PARTLY)
         has_cause = known.code not in unexplained(self.kernel.oracle.axes) and not is_partly
@@ -92,6 +93,7 @@ class Closer(Explainer):
         if repairs:
             lead, shown = self._beside(repairs, lead, shown, has_cause)
         lines = [
+            alone,
             *((lead, repairs) if has_cause else (repairs, lead)),
             *shown,
             *sentence(lambda: self._next(found), []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import itemgetter
 
 from grader.assignment.inputs import drawn
@@ -133,6 +134,18 @@ class FurtherCalls(Explainer):
         with self.judged.fresh(threads=self.kernel.shape["threads"]) as session:
             asked = Prober(self.kernel, session, prober.case)
             return self.kernel.oracle.dissect(asked.output, anchors[0])
+
+    def wrong_alone(self) -> str:
+        """Return a sentence if a wrong case is wrong with one thread, too; else "".
+
+        A part that sets its number of threads itself is not called.
+        """
+        case, body = next(iter(self._wrong_cases()), None), self.body
+        if case is None or body is None or body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\("):
+            return ""
+        with self.judged.fresh(threads=1) as session:
+            run = self.kernel.call_case(session, replace(case, shape={**case.shape, "threads": 1}))
+        return "" if run.is_right else "With one thread the result is wrong, too: first mend it for one thread."
 
     def left_behind(self) -> str:
         """Make one wrong call twice in a new process. Return a sentence if only the second call is wrong, else ""."""

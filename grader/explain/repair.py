@@ -89,10 +89,10 @@ def repairs(
             found, count = _found(
                 judged, second, source, tried[begin : begin + MOST_TOGETHER], cases, smallest
             )
-    found = _causes(found, facts)
     # An edit that only adds a statement, such as a loop that clears an array, makes no wrong access by itself.
     if found and (near or any(edit.old for edit in found.values())):
         found = _clean(judged, second, source, found, cases)
+    found = _causes(found, facts)
     if not found:
         return ""
     edited = {line: _words(edit, source) for line, edit in found.items()}

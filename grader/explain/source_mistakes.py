@@ -151,15 +151,16 @@ class SourceMistakes(Explainer):
         cases = self._wrong_cases()
         if body is None or not cases:
             return ""
-        inputs = self.kernel.inputs_of(cases[0])
+        kinds = {name: str(each.dtype) for name, each in self.kernel.inputs_of(cases[0]).items()}
+        kinds |= {name: each.dtype for name, each in self.part.outputs.items()}
         for argument, own in zip(self.part.arguments, body.parameters, strict=False):
-            kind, others = MISREAD.get(str(inputs[argument].dtype) if argument in inputs else "", ("", ()))
+            kind, others = MISREAD.get(kinds.get(argument, ""), ("", ()))
             cast = rf"(?:\(|cast\s*<)\s*(?:const\s+)?([\w:]+)\s*\*\s*[)>]\s*\(?\s*{own}\s*\.\s*data_ptr\s*\("
             for place in body.find(cast) if kind and own else ():
                 for used in re.findall(cast, place.text)[:1]:
                     if used.removeprefix("std::") in others:
                         return (
-                            f"{own} has elements of type {kind}, and {self.source.name}:{place.line} reads them as "
+                            f"{own} has elements of type {kind}, and {self.source.name}:{place.line} takes them for "
                             f"{used}. Write {own}.data_ptr<{kind}>()."
                         )
         return ""

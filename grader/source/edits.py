@@ -51,6 +51,7 @@ KINDS = (
     statement_edits.cleared,
     statement_edits.made_anew,
     statement_edits.other_cases,
+    statement_edits.missing_breaks,
     loop_edits.clipped,
     statement_edits.last_blocks,
     statement_edits.of_statements,

@@ -39,6 +39,7 @@ _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Z
 #: A variable that is set to a quotient, and a loop that begins at a variable. Groups: variable, divisor; variable.
 _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
+_HALVES = re.compile(r"\b(\w+)\s*=\s*(\w+)\s*/\s*2\s*;")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
 
@@ -79,6 +80,13 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 place = scaled(part.end(), part[2])
                 yield ranked_edit(code, 0.6, part.start(), part[0], f"{part[0]} * {part[2]}", [place])
     yield from ((0, edit) for edit in rounded)
+    # The second half of n numbers has n - n / 2 of them.
+    for name, all_ in dict.fromkeys(_HALVES.findall(code, begin, end)):
+        for one in islice(
+            re.compile(rf"(?<=,)\s*({name})(?=\s*[,)])").finditer(code, begin, end), MOST_TERMS
+        ):
+            new = f"{all_} - {name}"
+            yield ranked_edit(code, 0.9, one.start(1), name, new, replaced(one.span(1), new))
     # A loop over the rest may begin at a number of groups in place of their end.
     groups = {one[1]: one[2] for one in _GROUPS.finditer(code, begin, end)}
     for one in _BEGINS_AT.finditer(code, begin, end):
@@ -111,6 +119,10 @@ def quotients_of_remainders(
         for k, by in enumerate(name for name in whole[:MOST_TERMS] if name != part[1]):
             new = f"{part[1]} / {by}"
             yield ranked_edit(code, 1.0 + 0.1 * k, part.start(), part[0], new, replaced(part.span(), new))
+    # `n & ~7` is the multiple of 8 below n, `n & 7` the remainder.
+    for mask in re.compile(r"(?<=[^&]&)\s*(~?)\s*(\d+)(?=\s*[;,)])").finditer(code, begin, end):
+        new = f"{'' if mask[1] else '~'}{mask[2]}"
+        yield ranked_edit(code, 0.8, mask.start(2), mask[0].strip(), new, [(*mask.span(2), f"~{mask[2]}")])
 
 
 def multiples(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -60,6 +60,10 @@ _WRITTEN_BACK = re.compile(
     r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
 )
 _LAMBDA = re.compile(r"=\s*\[[^][]*\]\s*\(")
+#: Steps of pointers at the end of a loop's body.
+_LAST_STEPS = re.compile(
+    r"[;}]\s*((?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+)(?:,\s*(?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+))*;)\s*\}$"
+)
 #: A constant reference to a number. Groups: its name, the element.
 _REFERS = re.compile(r"\bconst\s+(?:auto|float)\s*&\s*(\w+)\s*=([^;]+)(?=;)")
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
@@ -122,8 +126,11 @@ def jumps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
 
 
 def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
-    """Return [the statement that changes the tested variable of a `while`] if `jump` (`continue`) skips it, else []."""
+    """Return [a loop's last steps of pointers, or the step of a `while`, if `jump` (`continue`) skips it], or []."""
     found = list[str]()
+    for body, ended in loop_bodies(code, begin, jump.start()):
+        if body < jump.start() < ended and (steps := _LAST_STEPS.search(code, jump.end(), ended + 1)):
+            found = [steps[1]]
     for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
         row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")
         if step := row.search(code, jump.end(), max(jump.end(), statement_end(code, head.end()))):
@@ -280,6 +287,16 @@ def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                     line, declared = line_of(code, body), line_of(code, one.start(1))
                     place, words = insertion(body, f" if (@) {{ {new} }} "), f"after line {line} add `{new}`"
                     yield 0.95, Edit(line, "", new, (place,), words, declared, "its first value")
+
+
+def missing_breaks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that end a case of a `switch` before the next one."""
+    for label in re.compile(r"(?<=[;}])\s*\b(case\b[^:;{}]*|default\s*):(?!:)").finditer(code, begin, end):
+        if not re.search(
+            r"\b(?:break|return|continue)\b[^;]*;\s*$", code[max(begin, label.start() - 80) : label.start()]
+        ):
+            place, words = insertion(label.start(), " if (@) break; "), "before it add `break;`"
+            yield ranked_edit(code, 0, label.start(1), label[1], "", [place], words)
 
 
 def other_cases(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
