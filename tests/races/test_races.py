@@ -353,7 +353,7 @@ def test_views_of_temp_share_its_memory_and_a_race_between_views_is_found(tmp_pa
     together = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
     assert "row" in {found.variable for found in together.races}
     assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
-    text = Written("", headers="#include <atomic>", body=BESIDE_VIEWS, bindings="").text
+    text = Written("", headers="#include <atomic>", body=BESIDE_VIEWS).text
     finding = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
     lines = tuple(line_of(text, f"shared[0] = {value};") for value in (1, 2))
     assert [found.lines for found in finding.races] == [lines]
