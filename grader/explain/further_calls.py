@@ -145,7 +145,9 @@ class FurtherCalls(Explainer):
             return ""
         with self.judged.fresh(threads=1) as session:
             run = self.kernel.call_case(session, replace(case, shape={**case.shape, "threads": 1}))
-        return "" if run.is_right else "With one thread the result is wrong, too: first mend it for one thread."
+        return (
+            "" if run.is_right else "With one thread the result is wrong, too: first mend it for one thread."
+        )
 
     def left_behind(self) -> str:
         """Make one wrong call twice in a new process. Return a sentence if only the second call is wrong, else ""."""
