@@ -413,7 +413,7 @@ def missing_conditions(
 
 
 def missing_multiples(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that skip a number that is no multiple of its divisor, as a test nearby skips others.
+    """Yield edits that skip a number that its divisor does not divide, as a test nearby skips others.
 
     The gradient of a strided convolution needs such a test: not each element was the middle of a window.
     """
