@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from building import cpu_growth
@@ -760,6 +760,14 @@ def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Pat
         assert rest[-1] == (known.message if headline else "Expected 3, got 4")
 
 
+def test_a_race_is_looked_for_in_threads_that_are_wrong_only_in_timed_calls() -> None:
+    for text, wrong, found in ((OMP, [], "races"), ("", [], None), (OMP, [1], None)):
+        closer: Any = SimpleNamespace(body=body(f"void kernel() {{\n{text}\n}}"), _shared_out=list)
+        closer._wrong_cases, closer._races = (lambda w=wrong: w), (lambda: "races")
+        closer._raced = lambda *of: of[1]
+        assert RaceExplainer.explained(closer, Diagnosis("not_finite", "NaN.")) == found
+
+
 def test_a_private_vector_is_named() -> None:
     for use in ("a[n] = 0;", "put(a, n, 0);"):
         text = f"void kernel(std::vector<float> a, int n) {{\n#pragma omp parallel for private(a)\nfor (;;) {use}\n}}"
@@ -824,22 +832,19 @@ def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin
 
 @pytest.mark.parametrize("text, right", [("f();", True), ("f();", False), ("omp_set_num_threads(4);", False)])
 def test_a_part_that_is_wrong_with_one_thread_is_said_to_be(text: str, right: bool) -> None:
-    called = list[tuple[int, int]]()
-
-    def call_case(session: int, case: Case) -> Any:
-        called.append((session, case.shape["threads"]))
-        return SimpleNamespace(is_right=right)
-
-    case, judged = (
-        Case("random", "random", 1, {"N": 3}),
-        SimpleNamespace(fresh=lambda threads: nullcontext(threads)),
-    )
+    call = Mock(return_value=SimpleNamespace(is_right=right))
     calls: Any = SimpleNamespace(
-        body=body(f"void kernel() {{ {text} }}"), judged=judged, _wrong_cases=lambda: [case]
+        body=body(f"void kernel() {{ {text} }}"), kernel=SimpleNamespace(call_case=call)
     )
-    calls.kernel = SimpleNamespace(call_case=call_case)
-    said = FurtherCalls.wrong_alone(calls)
-    assert ("With one thread" in said) == (called == [(1, 1)] and not right) == (text == "f();" and not right)
+    calls.judged, case = (
+        SimpleNamespace(fresh=lambda threads: nullcontext(threads)),
+        Case("random", "random", 1, {"N": 3}),
+    )
+    calls._wrong_cases = lambda: [case]
+    assert ("With one thread" in FurtherCalls.wrong_alone(calls)) == (text == "f();" and not right)
+    assert [(args[0], args[1].shape["threads"]) for args, _ in call.call_args_list] == [(1, 1)] * (
+        text == "f();"
+    )
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:
@@ -1447,8 +1452,7 @@ def test_an_edit_that_leaves_a_wrong_access_is_dropped() -> None:
 @pytest.mark.parametrize("damages, steady", [(True, True), (False, True), (True, False)])
 def test_edits_after_one_that_damages_its_runner_are_called_again(damages: bool, steady: bool) -> None:
     """Edit 1 damages its runner: all later calls in it are wrong. Edit 2 is right."""
-    calls = iter(range(99))
-    damaged, tried = [False], [edited_source.Edit(k, "a", "b", ()) for k in (1, 2)]
+    calls, damaged, tried = iter(range(99)), [False], [edited_source.Edit(k, "a", "b", ()) for k in (1, 2)]
 
     def call(case: Any, number: int, *, fresh: bool = False, cpu_s: float = 0) -> Any:
         damaged[0] = (damaged[0] and not fresh) or (damages and number == 1)

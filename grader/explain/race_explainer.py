@@ -41,7 +41,10 @@ class RaceExplainer(Explainer):
         """Return the diagnosis with the lines of a data race; None without one."""
         # If every thread runs the whole loop, the threads race, even if each call gives the same wrong result.
         is_whole = WHOLE_LOOP in "\n".join(sentence(self._shared_out, []))
-        if known.code == "race" or is_whole:
+        # A part with threads that is wrong only in a timed call may race, too.
+        threaded = self.body.find(r"\bomp\b|\bparallel_for\b|\bthread\b") if self.body is not None else []
+        is_timed_only = bool(threaded) and not self._wrong_cases()
+        if known.code == "race" or is_whole or is_timed_only:
             races = sentence(self._races, "")
             if races or (is_whole and known.code == "race"):
                 return self._raced(known, races)

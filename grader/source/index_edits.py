@@ -14,8 +14,8 @@ from grader.source.landmarks import closed
 from grader.source.scopes import TILE_END, WORD, Name, in_scope, is_whole, line_of, row_before
 from grader.source.word_edits import FACTOR, LONGEST_CALL, MOST_ALIKE, MOST_UNUSED, MOST_WORDS, block_lengths
 
-#: Limit on the names that are added to one sum.
-MOST_TERMS = 8
+#: Limits on the names that are added to one sum, and on remainders.
+MOST_TERMS, MOST_REMAINDERS = 8, 100
 #: Floats of the widest vector that edits know.
 LANES = 8
 #: An expression to which a term may be added: the first value of a declared integer, or an index.
@@ -81,7 +81,7 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 yield ranked_edit(code, 0.6, part.start(), part[0], f"{part[0]} * {part[2]}", [place])
     yield from ((0, edit) for edit in rounded)
     # The second half of n numbers has n - n / 2 of them.
-    for name, all_ in dict.fromkeys(_HALVES.findall(code, begin, end)):
+    for name, all_ in islice(dict.fromkeys(_HALVES.findall(code, begin, end)), MOST_TERMS):
         for one in islice(
             re.compile(rf"(?<=,)\s*({name})(?=\s*[,)])").finditer(code, begin, end), MOST_TERMS
         ):
@@ -114,7 +114,8 @@ def quotients_of_remainders(
     code: str, begin: int, end: int, known: Sequence[Name]
 ) -> Iterator[tuple[float, Edit]]:
     """Yield edits that divide by a size in place of a remainder: `k / d` for `k % R`."""
-    for part in re.compile(r"\b([A-Za-z_]\w*)\s*%\s*([A-Za-z_]\w*)(?=\s*[;,)\]])").finditer(code, begin, end):
+    remainder = re.compile(r"\b([A-Za-z_]\w*)\s*%\s*([A-Za-z_]\w*)(?=\s*[;,)\]])")
+    for part in islice(remainder.finditer(code, begin, end), MOST_REMAINDERS):
         whole = [name for name, kind in in_scope(known, part.start()).items() if is_whole(kind)]
         for k, by in enumerate(name for name in whole[:MOST_TERMS] if name != part[1]):
             new = f"{part[1]} / {by}"
@@ -128,7 +129,7 @@ def quotients_of_remainders(
 def multiples(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that multiply a size by the number by which another line multiplies it: `2 * pad` for `pad`."""
     known_multiples = dict.fromkeys(re.compile(r"\b([2-9])\s*\*\s*([A-Za-z_]\w*)").findall(code, begin, end))
-    for number, name in known_multiples:
+    for number, name in islice(known_multiples, MOST_TERMS):
         for one in islice(
             re.compile(rf"(?<=[-+])\s*({name})(?=\s*[-+;,)\]])").finditer(code, begin, end), MOST_TERMS
         ):

@@ -263,10 +263,11 @@ def repeated_ifs(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
 def restarted(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that set a counter back before an inner loop that would begin where its last turn ended."""
     loops = [*for_loops(code, begin, end), *while_loops(code, begin, end)]
-    for at, _, _ in loops:
+    for at, _, _ in loops[:MOST_LOOPS]:
         head = re.compile(r"(?:while\s*\(|for\s*\(\s*;)\s*(\w+)\s*<").match(code, at)
         around = max((body for _, body, ended in loops if body < at < ended), default=0)
-        if head is None or not around or code[:at].rstrip()[-1:] not in (";", "{", "}"):
+        before = code[max(begin, at - NEARBY) : at].rstrip()
+        if head is None or not around or not before.endswith((";", "{", "}")):
             continue
         is_set = re.compile(rf"\b{head[1]}\s*=(?!=)\s*(\w+)\s*[,;]")
         first = is_set.search(code, begin, around)

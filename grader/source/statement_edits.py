@@ -60,7 +60,8 @@ _WRITTEN_BACK = re.compile(
     r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
 )
 _LAMBDA = re.compile(r"=\s*\[[^][]*\]\s*\(")
-#: Steps of pointers at the end of a loop's body.
+#: Steps of pointers at the end of a loop's body, and the most characters that they have.
+LONGEST_STEPS = 200
 _LAST_STEPS = re.compile(
     r"[;}]\s*((?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+)(?:,\s*(?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+))*;)\s*\}$"
 )
@@ -111,25 +112,28 @@ def jumps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
         old = (condition[0] if condition else "") + jump[0]
-        is_in_loop = any(first < jump.start() < last for first, last in loops)
+        around = [(first, last) for first, last in loops if first < jump.start() < last]
         # Remove a `return` with a value only if another one follows: the function must return a value.
-        if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
+        if " " in jump[0] and not (around and "return" in code[jump.end() : end]):
             continue
         yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
-        leaves = jump[0] in ("return;", "break;") and is_in_loop
+        leaves = jump[0] in ("return;", "break;") and around
         other = "continue;" if leaves else "break;" if jump[0][0] == "c" else ""
         if other:
             yield ranked_edit(code, 0, jump.start(), jump[0], other)
-        for step in _skipped(code, begin, jump) if jump[0][0] == "c" else ():
+        for step in _skipped(code, begin, jump, around[-1:]) if jump[0][0] == "c" else ():
             words, place = f"with `{step}` before it", (*jump.span(), f"{{ {step} continue; }}")
             yield ranked_edit(code, 0, jump.start(), jump[0], "", [place], words)
 
 
-def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
-    """Return [a loop's last steps of pointers, or the step of a `while`, if `jump` (`continue`) skips it], or []."""
+def _skipped(code: str, begin: int, jump: re.Match[str], around: Sequence[tuple[int, int]]) -> list[str]:
+    """Return [a loop's last steps of pointers, or the step of a `while`, if `jump` (`continue`) skips it], or [].
+
+    `around` has the body of the innermost loop with braces, if any.
+    """
     found = list[str]()
-    for body, ended in loop_bodies(code, begin, jump.start()):
-        if body < jump.start() < ended and (steps := _LAST_STEPS.search(code, jump.end(), ended + 1)):
+    for _, last in around:
+        if steps := _LAST_STEPS.search(code, max(jump.end(), last - LONGEST_STEPS), last + 1):
             found = [steps[1]]
     for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
         row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")

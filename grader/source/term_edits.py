@@ -10,7 +10,7 @@ from itertools import islice, product
 from grader.source.edited_source import Edit, insertion, ranked_edit, replaced, scaled, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import Name, in_scope, is_whole, line_of, row_before
-from grader.source.word_edits import FLOAT, MOST_ALIKE, MOST_UNUSED, MOST_WORDS
+from grader.source.word_edits import FLOAT, LONGEST_CALL, MOST_ALIKE, MOST_UNUSED, MOST_WORDS
 
 #: Limit on the variables that keep a product.
 MOST_PRODUCTS = 8
@@ -60,9 +60,12 @@ def _exp_calls(code: str, begin: int, end: int) -> list[tuple[int, int, int]]:
 
 def powers_of_two(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that multiply the argument of exp2() by the factor that other calls of exp2() have, such as LOG2E."""
-    calls = [(one.end(), closed(code, one.end(), "()") - 1) for one in _EXP2.finditer(code, begin, end)]
+    calls = [
+        (one.end(), closed(code, one.end(), "()", LONGEST_CALL) - 1)
+        for one in _EXP2.finditer(code, begin, end)
+    ]
     texts = [re.search(r"\)?\s*\*\s*(\w+)$", code[at:last]) for at, last in calls]
-    for factor in dict.fromkeys(found[1] for found in texts if found):
+    for factor in islice(dict.fromkeys(found[1] for found in texts if found), MOST_UNUSED):
         for at, last in [call for call, found in zip(calls, texts, strict=True) if found is None]:
             places = wrapped((at, last), "(", f") * (@ ? {factor} : 1)")
             yield ranked_edit(code, 0.3, at, code[at:last], f"({code[at:last]}) * {factor}", places)

@@ -218,7 +218,8 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns. An
     argument may also be one of the last integers.
     """
-    for one in re.compile(r"(?<=[(,])\s*([A-Za-z_]\w*\.\w+)(?=\s*[,)])").finditer(code, begin, end):
+    argument = re.compile(r"(?<=[(,])\s*([A-Za-z_]\w*\.\w+)(?=\s*[,)])")
+    for one in islice(argument.finditer(code, begin, end), MOST_WORDS // MOST_NAMES):
         whole = [name for name, kind in in_scope(known, one.start()).items() if is_whole(kind)]
         for k, name in enumerate(whole[: -MOST_NAMES - 1 : -1]):
             yield ranked_edit(code, 1.2 + 0.1 * k, one.start(1), one[1], name, replaced(one.span(1), name))
@@ -240,13 +241,10 @@ def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield ranked_edit(code, 0, one.start(), one[0], new)
     for one in re.compile(r"\b(_mm\d*_)(and|andnot)(_\w+)(?=\s*\()").finditer(code, begin, end):
-        new, ended = (
-            f"{one[1]}{'and' if one[2] == 'andnot' else 'andnot'}{one[3]}",
-            closed(code, one.end() + 1, "()"),
-        )
-        yield ranked_edit(
-            code, 0, one.start(), one[0], new, [(one.start(), ended, new + code[one.end() : ended])]
-        )
+        new = f"{one[1]}{'and' if one[2] == 'andnot' else 'andnot'}{one[3]}"
+        ended = closed(code, one.end() + 1, "()", LONGEST_CALL)
+        place = (one.start(), ended, new + code[one.end() : ended])
+        yield ranked_edit(code, 0, one.start(), one[0], new, [place])
 
 
 def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
