@@ -165,7 +165,7 @@ BEGINNINGS = [
     ("", False),
     (TARGET, True),
     ('\ufeff#include <vector>\n #  pragma  GCC\\\n optimize("Ofast")\r\n', True),
-    ("%:pragma GCC push_options\n", True),
+    ('%:pragma GCC push_options\n#pragma GCC target("abi=ms")\n', True),
     ('#pragma clang attribute push(__attribute__((target("avx2"))), apply_to=function)\n', True),
     ('#define FAST(x) _Pragma(#x)\nFAST(GCC optimize("O3"))\n', True),
     (f"{HEAD}{TARGET}#include <vector>\n", False),

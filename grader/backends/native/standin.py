@@ -56,9 +56,11 @@ STEERING = re.compile(
     r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
     re.MULTILINE,
 )
-#: The names in a `#pragma GCC target`, of which each is also the end of a compile flag, as avx2 is of `-mavx2`.
+#: The names in a `#pragma GCC target`, of which each is also the end of a compile flag, as avx2 is of `-mavx2`. Options
+#: with a value, such as abi=ms, do not count, except arch and tune.
 TARGETS = re.compile(
-    r"^[ \t]*#[ \t]*pragma[ \t]+GCC[ \t]+target[ \t]*\(?[ \t]*\"(?P<names>[a-z0-9._=, -]+)\"", re.MULTILINE
+    r"^[ \t]*#[ \t]*pragma[ \t]+GCC[ \t]+target[ \t]*\(?[ \t]*\"(?P<names>(?:[a-z0-9._, -]|(?:arch|tune)=)+)\"",
+    re.MULTILINE,
 )
 INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
 #: Constants of this module on which the content of compiled objects depends. The keys of cached objects include them.
