@@ -633,8 +633,7 @@ def test_a_mistake_that_right_elements_refute_is_named_for_the_wrong_ones_only()
     suspect = Suspect("doubled", "Doubled.", lambda s: 2 * s.expected, ("doubled",))
     for first, words in ((0, "Doubled."), (8, f"{PARTIAL} Doubled.")):
         expected, wrong = np.arange(1.0, 33.0), np.arange(32) >= first
-        actual = expected * (1 + wrong)
-        seen = Deviation(expected, actual, np.full(32, 1e-3), wrong, {}, {}, usual_axes(1), ())
+        seen = Deviation(expected, expected * (1 + wrong), expected * 1e-3, wrong, {}, {}, usual_axes(1), ())
         assert [each.words for each in matching_suspects([suspect], seen, frozenset())] == [words]
 
 
@@ -1114,19 +1113,20 @@ SKIPPED = """torch::Tensor kernel(torch::Tensor Q, float *x, int N, int d, int p
         int half = N / 2; run(x, half); for (int k = N & 3; k < N; k++) run(k);
         for (int k = 0; k < N; k++) { if (k) { continue; } run(k); x += d, y += d; }
         switch (r) { case 0: run(0); case 1: run(1); }
-        run(s.m, std::inner_product(x, x + d, x, *x));
+        run(s.m, std::inner_product(x, x + d, x, *x)); e -= f;
     }
 }
 """
 
 AMONG = {SKIPPED: [
-    (2, "without `&`: top changes with the element to which it refers"), (3, "2 * pad in place of pad"),
+    (2, "without `&`: top changes with the element to which it refers"), (16, "before it add `break;`"),
     (5, "before it add `c = 0;`"), (8, "after it add `if ((c + pad) % stride != 0) continue;`"),
     (6, "at / d in place of at % N"), (9, "s.l * exp(s.m - top) + 1 in place of s.l * exp(s.m - top)"),
-    (12, "k + 8 <= N in place of k < N"), (12, "_mm256_and_ps in place of _mm256_andnot_ps"), (17, "d in place of s.m"),
+    (12, "k + 8 <= N in place of k < N"), (12, "_mm256_and_ps in place of _mm256_andnot_ps"),
     (13, "(top - x[r]) * LOG2E in place of top - x[r]"), (13, "t.l * exp(t.m - top) in place of t.l"),
     (17, "with 0.0f in place of *x, the first value of this sum"), (14, "N - half in place of half"),
-    (14, "~3 in place of 3"), (15, "with `x += d, y += d;` before it"), (16, "before it add `break;`"),
+    (3, "2 * pad in place of pad"), (14, "~3 in place of 3"),
+    (17, "e += in place of e -="), (17, "d in place of s.m"), (15, "with `x += d, y += d;` before it"),
 ], CARRIED: [
     (4, "after line 4 add `total = 0.0f;`"), (7, "after line 7 add a loop that sets all of L to 0"),
     (6, "after line 6 add `sum = 0;`"), (2, "-INFINITY in place of FLT_MIN"), (14, "this line after line 15"),

@@ -42,7 +42,7 @@ ROWS = {
     "a rest left out": ("lab operators mse", "mseForward", ("i < n;", "i < n / 4 * 4; /*!*/"), [
         "WRONG", "The last number is left out", "module.cpp:!:"], []),
     "no table beside a wrong part": ("part1 --table", NAIVE, ("score +=", "score -="), [
-        "WRONG", "sign"], ["CPU total"]),
+        "WRONG", "score += in place of score -="], ["CPU total"]),
     "no table": ("part1 -N 64 --no-table", NAIVE, (), ["PASS", "  time", "  memory"], ["Self CPU"]),
     "a table": ("part1 -N 64 --table", NAIVE, (), ["PASS", "  time", "  memory", "Self CPU"], []),
 }  # fmt: skip

@@ -67,6 +67,7 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         yield from _other_brackets(code, value)
         yield from _added_operands(code, value, rescaling | _halves(code, value, sums))
         yield from _rescaled_sums(code, value)
+        yield from _added_up(code, value)
         yield from _new_terms(code, value)
         yield from _rescaled_terms(code, value, maxima)
         yield from _rescaled_quotients(code, value, sums)
@@ -202,6 +203,15 @@ def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
         place = insertion(value.first, f"(@) ? (void)({target[1]} *= {atom}) : (void)0, ")
         words = f"with {target[1]} * {atom} in place of the old {target[1]}"
         yield ranked_edit(code, 1.05 + 0.1 * k, value.first, atom, "", [place], words)
+
+
+def _added_up(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add a value in place of subtracting it."""
+    target = re.match(r"([^-;]*)-=", code[value.first : value.begin])
+    if target is not None:
+        old, new = f"{target[1].strip()} -=", f"{target[1].strip()} +="
+        places = value.places(*wrapped(value.span, " (@ ? -1 : 1) * ("))
+        yield ranked_edit(code, 0.2, value.first, old, new, places)
 
 
 def _new_terms(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
