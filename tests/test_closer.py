@@ -1113,9 +1113,9 @@ SKIPPED = """torch::Tensor kernel(torch::Tensor Q, float *x, int N, int d, int p
         int half = N / 2; run(x, half); for (int k = N & 3; k < N; k++) run(k);
         for (int k = 0; k < N; k++) { if (k) { continue; } run(k); x += d, y += d; }
         switch (r) { case 0: run(0); case 1: run(1); }
-        run(s.m, std::inner_product(x, x + d, x, *x)); e -= f;
+        run(s.n, std::inner_product(x, x + d, x, *x)); e -= f;
     }
-}
+} struct Part { float m, l; int n; };
 """
 
 AMONG = {SKIPPED: [
@@ -1126,7 +1126,7 @@ AMONG = {SKIPPED: [
     (13, "(top - x[r]) * LOG2E in place of top - x[r]"), (13, "t.l * exp(t.m - top) in place of t.l"),
     (17, "with 0.0f in place of *x, the first value of this sum"), (14, "N - half in place of half"),
     (3, "2 * pad in place of pad"), (14, "~3 in place of 3"),
-    (17, "e += in place of e -="), (17, "d in place of s.m"), (15, "with `x += d, y += d;` before it"),
+    (17, "e += in place of e -="), (17, "d in place of s.n"), (15, "with `x += d, y += d;` before it"),
 ], CARRIED: [
     (4, "after line 4 add `total = 0.0f;`"), (7, "after line 7 add a loop that sets all of L to 0"),
     (6, "after line 6 add `sum = 0;`"), (2, "-INFINITY in place of FLT_MIN"), (14, "this line after line 15"),

@@ -100,6 +100,10 @@ class Closer(Explainer):
         ]
         return with_message(diagnosis, *lines)
 
+    def helper_repairs(self, helper: str) -> str:
+        """Return a sentence with the edits of the function `helper` that make the part right; "" if none does."""
+        return sentence(lambda: self._repairs(helper=helper), "")
+
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
         """Return (`lead`, `shown`), shortened to what is printed beside the edits `repairs`.
 

@@ -186,7 +186,3 @@ class Explainer:
     def _named(self, study: str = "") -> str:
         """Return the command line that judges the part, or that runs the command `study` on it."""
         return f"{self.judged.command} {study}{self.part.id if study else self.part.command}"
-
-    def helper_repairs(self, helper: str) -> str:
-        """Return a sentence with the edits of the function `helper` that make the part right; "" if none does."""
-        return sentence(lambda: self._repairs(helper=helper), "")

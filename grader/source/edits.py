@@ -44,6 +44,7 @@ KINDS = (
     index_edits.remainders,
     index_edits.terms,
     index_edits.quotients_of_remainders,
+    index_edits.masks,
     index_edits.multiples,
     index_edits.sizes,
     index_edits.row_lengths,

@@ -68,7 +68,7 @@ def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 
 
 def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that round a quotient up, or begin a loop at the multiple below instead of at the quotient."""
+    """Yield edits that round a quotient up, or begin a loop at the multiple below. Also edits to the rest of a half."""
     rounded = list[Edit]()
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = in_scope(known, part.start())
@@ -120,7 +120,10 @@ def quotients_of_remainders(
         for k, by in enumerate(name for name in whole[:MOST_TERMS] if name != part[1]):
             new = f"{part[1]} / {by}"
             yield ranked_edit(code, 1.0 + 0.1 * k, part.start(), part[0], new, replaced(part.span(), new))
-    # `n & ~7` is the multiple of 8 below n, `n & 7` the remainder.
+
+
+def masks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange `n & 7`, the remainder of a division by 8, and `n & ~7`, the multiple of 8 below n."""
     for mask in re.compile(r"(?<=[^&]&)\s*(~?)\s*(\d+)(?=\s*[;,)])").finditer(code, begin, end):
         new = f"{'' if mask[1] else '~'}{mask[2]}"
         yield ranked_edit(code, 0.8, mask.start(2), mask[0].strip(), new, [(*mask.span(2), f"~{mask[2]}")])

@@ -209,6 +209,13 @@ def statement_end(code: str, at: int) -> int:
     return len(code)
 
 
+@lru_cache(maxsize=4)
+def members_of(code: str, kinds: str) -> frozenset[str]:
+    """Return the names that a text declares with one of the types `kinds`, a pattern: as members of a struct, say."""
+    declared = re.findall(rf"\b(?:{kinds})\b([^;(){{}}]*)", code)
+    return frozenset(name for names in declared for name in WORD.findall(names))
+
+
 def in_scope(known: Sequence[Name], at: int) -> dict[str, str]:
     """Return the kinds of the variables that are in scope at an offset, by name."""
     return {each.name: each.kind for each in known if each.begin <= at < each.end}

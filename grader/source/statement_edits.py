@@ -65,8 +65,10 @@ LONGEST_STEPS = 200
 _LAST_STEPS = re.compile(
     r"[;}]\s*((?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+)(?:,\s*(?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+))*;)\s*\}$"
 )
-#: A constant reference to a number. Groups: its name, the element.
-_REFERS = re.compile(r"\bconst\s+(?:auto|float)\s*&\s*(\w+)\s*=([^;]+)(?=;)")
+#: A constant reference to a float. Groups: its name, the element.
+_REFERS = re.compile(
+    r"\bconst\s+(?:float\s*&|auto\s*&(?=\s*\w+\s*=\s*\*\s*(?:std::)?\w+_element\b))\s*(\w+)\s*=([^;]+)(?=;)"
+)
 #: A loop over copies of elements: `for (Row r : rows)`. Groups: the declaration, its type, name and container.
 _COPIES_OF = re.compile(
     r"\bfor\s*\(\s*(((?!const\b|auto\b)[A-Za-z_][\w:]*(?:\s*<[^<>;()]*>)?)\s+(\w+))\s*:\s*([^;(){}]+)\)"

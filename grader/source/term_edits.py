@@ -16,6 +16,7 @@ from grader.source.word_edits import FLOAT, LONGEST_CALL, MOST_ALIKE, MOST_UNUSE
 MOST_PRODUCTS = 8
 #: The name of a function that reads an element: `twoDimRead`, `read`.
 READER = re.compile(r"\w*(?<![tT]h)[rR]ead")
+#: The beginning of a call of exp2(), and of exp().
 _EXP2 = re.compile(r"\b(?:std::)?exp2f?\s*\(")
 EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 #: The last operand of a text: a name or number, with its index or arguments.

@@ -10,7 +10,7 @@ from itertools import accumulate, islice, pairwise, product
 from grader.source.cpptext import apart
 from grader.source.edited_source import Edit, insertion, ranked_edit, replaced, scaled, wrapped
 from grader.source.landmarks import closed
-from grader.source.scopes import WORD, Name, in_scope, simple_statements
+from grader.source.scopes import WORD, Name, in_scope, members_of, simple_statements
 from grader.source.term_edits import ATOM, EXP, OPERAND
 
 #: Limits on variables to try as operands, on the nearest of them, on brackets to try, and on the tokens of a value.
@@ -113,11 +113,10 @@ def _value_spans(
             ended = at + len(piece) + 1
             # Edit a value that a number or an element gets, but not an address that a pointer gets.
             is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
-            if (
-                set_
-                and (set_[1] in names or set_[2].startswith(("(", ".", "->")))
-                and ("[" in set_[2] or not is_pointer)
-            ):
+            member = re.match(r"(?:\.|->)(\w+)\s*[-+*/]?$", set_[2]) if set_ else None
+            is_float = member is not None and member[1] in members_of(code, "float|double")
+            is_number = set_ is not None and (set_[1] in names or set_[2].startswith("(") or is_float)
+            if set_ and is_number and ("[" in set_[2] or is_float or not is_pointer):
                 yield one.begin, at + set_.end(), ended
             at = ended
     for back in re.compile(r"\breturn\s+(\(*([A-Za-z_]\w*)[^;{}?]*;)").finditer(code, begin, end):

@@ -11,12 +11,14 @@ from itertools import islice
 from grader.source.cpptext import NAMED_NUMBER, macros
 from grader.source.edited_source import EXTREME, Edit, function_macros, ranked_edit, replaced
 from grader.source.landmarks import closed
-from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before
+from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, members_of, row_before
 
 #: Limits on names that replace a name, and on those of a less likely kind.
 MOST_NAMES, MOST_UNUSED = 10, 2
 #: Limits on the words of a function, on places that one edit changes in the same way, and on a call's characters.
 MOST_WORDS, MOST_ALIKE, LONGEST_CALL = 4000, 4, 1000
+#: Limit on the arguments that are members of an object.
+MOST_ARGUMENTS = 100
 _CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
 _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
@@ -218,8 +220,10 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns. An
     argument may also be one of the last integers.
     """
-    argument = re.compile(r"(?<=[(,])\s*([A-Za-z_]\w*\.\w+)(?=\s*[,)])")
-    for one in islice(argument.finditer(code, begin, end), MOST_WORDS // MOST_NAMES):
+    argument = re.compile(r"(?<=[(,])\s*([A-Za-z_]\w*\.(\w+))(?=\s*[,)])")
+    for one in islice(argument.finditer(code, begin, end), MOST_ARGUMENTS):
+        if one[2] not in members_of(code, "int|long|size_t"):
+            continue
         whole = [name for name, kind in in_scope(known, one.start()).items() if is_whole(kind)]
         for k, name in enumerate(whole[: -MOST_NAMES - 1 : -1]):
             yield ranked_edit(code, 1.2 + 0.1 * k, one.start(1), one[1], name, replaced(one.span(1), name))

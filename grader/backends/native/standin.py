@@ -189,10 +189,8 @@ class Prepared:
 
 def steers_headers(text: bytes) -> bool:
     """Return True if a pragma that affects how functions are compiled precedes the first of HEADERS."""
-    return (
-        STEERING.search(_above_headers(without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))))
-        is not None
-    )
+    code = without_layout(SPLICE.sub("", text.decode("utf-8-sig", "replace")))
+    return STEERING.search(_above_headers(code)) is not None
 
 
 def targets_of_headers(text: bytes) -> tuple[str, ...]:
