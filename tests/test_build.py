@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from building import HEAD, asked, both_builds, call, loaded, one_function, text_of
-from conftest import ROOT, Patch, put, refused, some, write
+from conftest import ROOT, Patch, put, refused, some, tiers, write
 from honest.styles import published
 
 from grader.backends.native import compilers, nativebuild, sanitize, standin, toolchain
@@ -26,12 +26,12 @@ from grader.backends.torch import torchbuild
 from grader.backends.torch.torchbuild import TorchBuild, build
 from grader.core import errors, objectcache
 from grader.runner.runner import CallFailed, StudentObject
-from grader.sandbox import choose, run_limited
+from grader.sandbox import OPEN, choose, run_limited
 from grader.source import cpptext
 
 SIGNATURES = text_of("signatures.cpp")
-#: Missing headers. Only a missing mine.h is the student's fault, because it would be a file of the student.
-HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
+#: Headers that are missing, or in a folder that is closed to compilers. Only a missing mine.h is the student's fault.
+HEADERS = ["Python.h", "closed.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
 PUSH = "#pragma GCC push_options\n"
 
 
@@ -135,10 +135,13 @@ def test_the_build_falls_back_to_full_headers_without_a_message(tmp_path: Path) 
 
 @pytest.mark.parametrize("include", HEADERS)
 def test_only_a_students_missing_header_is_a_fault(include: str, tmp_path: Path, monkeypatch: Patch) -> None:
-    known = replace(toolchain.torch_files(), python_include_dir=None)
+    # The compilers of tier C have another user id, which may not enter pytest's folders.
+    closed, box = (tmp_path, tiers()[-2]) if include == "closed.h" else (None, OPEN)
+    known = replace(toolchain.torch_files(), python_include_dir=closed)
     monkeypatch.setattr(torchbuild, "torch_files", lambda: known)
     waits_for = "" if include == "mine.h" else "Python.h"
-    made = build(write(tmp_path, one_function("return t;", f"#include <{include}>\n")), timeout_s=600)
+    source = write(tmp_path, one_function("return t;", f"#include <{include}>\n"))
+    made = build(source, timeout_s=600, sandbox=box)
     assert (made.ok, made.waits_for) == (False, waits_for), made.diagnostics
     assert ("apt install python3-dev" in made.diagnostics) == bool(waits_for)
 

@@ -578,9 +578,8 @@ def test_an_exception_without_a_message_is_reported_as_one_and_that_of_a_wrong_t
         assert crashes.call_fault(Broken(part, call, "random")).diagnosis.message.endswith(words)
     found = body("void kernel() {\nX.data_ptr<float>();\n}")
     closer: Any = SimpleNamespace(body=found, source=Path("mine.cpp"))
-    closer._row, closer._with_lines = (
-        functools.partial(f, closer) for f in (Closer._row, Closer._with_lines)
-    )
+    for each in (Closer._row, Closer._with_lines):
+        setattr(closer, each.__name__, functools.partial(each, closer))
     said = Diagnosis("exception", "threw a C++ exception: expected scalar type Float but found Int (N=3)")
     _, advice, line = CrashExplainer._placed(closer, said).message.split("\n")
     assert "data_ptr<int>() in place of data_ptr<float>()" in advice and line.startswith("  mine.cpp:2: ")
@@ -835,23 +834,19 @@ def test_a_part_that_is_wrong_with_one_thread_is_said_to_be(text: str, right: bo
     calls: Any = SimpleNamespace(
         body=body(f"void kernel() {{ {text} }}"), kernel=SimpleNamespace(call_case=call)
     )
-    calls.judged, case = (
-        SimpleNamespace(fresh=lambda threads: nullcontext(threads)),
-        Case("random", "random", 1, {"N": 3}),
-    )
+    calls.judged = SimpleNamespace(fresh=lambda threads: nullcontext(threads))
+    case = Case("random", "random", 1, {"N": 3})
     calls._wrong_cases = lambda: [case]
-    assert ("With one thread" in FurtherCalls.wrong_alone(calls)) == (text == "f();" and not right)
-    assert [(args[0], args[1].shape["threads"]) for args, _ in call.call_args_list] == [(1, 1)] * (
-        text == "f();"
-    )
+    called = text == "f();"
+    assert ("With one thread" in FurtherCalls.wrong_alone(calls)) == (called and not right)
+    assert [(args[0], args[1].shape["threads"]) for args, _ in call.call_args_list] == [(1, 1)] * called
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:
     text = "__m256i mask(int n);\nvoid kernel(float *y, int n) {\n_mm256_maskstore_ps(y, mask(n), r);\n}"
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
-    closer._row, closer._with_lines = (
-        functools.partial(f, closer) for f in (Closer._row, Closer._with_lines)
-    )
+    for each in (Closer._row, Closer._with_lines):
+        setattr(closer, each.__name__, functools.partial(each, closer))
     message = CrashExplainer._unseen(
         closer, Diagnosis("sigabrt", f"The heap is damaged. {crashes.ADVICE}")
     ).message
@@ -865,9 +860,8 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
     judged = SimpleNamespace(broken=(None, SimpleNamespace(status="crash", signal_name="SIGSEGV")))
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
-    closer._row, closer._stuck = (
-        functools.partial(each, closer) for each in (Closer._row, CrashExplainer._stuck)
-    )
+    for each in (Closer._row, CrashExplainer._stuck):
+        setattr(closer, each.__name__, functools.partial(each, closer))
     crash = Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
     message = CrashExplainer._placed(closer, crash).message
     assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")
@@ -881,10 +875,8 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
         "\n  mine.cpp:2: for" in CrashExplainer._placed(closer, Diagnosis("protocol", "No result.")).message
     )
     # A proven access outside of an array comes before a time-out, which it may have caused.
-    judged.broken, said = (
-        (None, Call("timeout")),
-        said.replace("division by zero", "index 9 out of bounds for type 'int [8]'"),
-    )
+    judged.broken = (None, Call("timeout"))
+    said = said.replace("division by zero", "index 9 out of bounds for type 'int [8]'")
     sites.found = [Site(sanitize.reports(said, tmp_path / "module.cpp")[0], "'random'")]
     hung = Diagnosis("timeout", "It did not end. Look for a loop.")
     lines = CrashExplainer._placed(closer, hung).message.splitlines()
@@ -909,10 +901,8 @@ def test_the_second_build_runs_in_the_sandbox_of_the_judged_build(monkeypatch: p
 def test_an_index_that_no_thread_reported_is_found_with_one_thread(tmp_path: Path) -> None:
     """With several threads, the process may end before the report with the index is printed."""
     source = write(tmp_path, "void kernel(float *x, int i) {\nx[i] = 0;\n}\n")
-    small, index = (
-        "store to address 0x7f with insufficient space",
-        "index 9 out of bounds for type 'float [8]'",
-    )
+    small = "store to address 0x7f with insufficient space"
+    index = "index 9 out of bounds for type 'float [8]'"
     second = explanation.SecondBuild(cast(Any, None), ExitStack())
     second.checked = cast(Any, SimpleNamespace(source=source, build=SimpleNamespace(program=None)))
     for text, threads in ((small, [4, 1]), (index, [4])):
@@ -1483,10 +1473,8 @@ def test_a_function_that_changes_only_a_copy_is_found() -> None:
         changed = dataflow.without_effect(body(helper + text.replace("float sum = 0;", "scaled(K, N);")))
         assert [(place.line, *rest) for place, *rest in changed] == found
         found = found if "n" in parameters[-2:] else []
-    helper, text_ = (
-        "void total(float K) {\nfor (int i = 0; i < 9; i++) K += 2; }\n",
-        text.replace("float sum = 0;", "total(sum);"),
-    )
+    helper = "void total(float K) {\nfor (int i = 0; i < 9; i++) K += 2; }\n"
+    text_ = text.replace("float sum = 0;", "total(sum);")
     assert [rest for _, *rest in dataflow.without_effect(body(helper + text_))] == [["K", "float"]]
     for loop in ("std::for_each(Q, Q + N, [sum](float q) { q /= sum; });", "for (float q : Q) q /= sum;"):
         changed = dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop)))

@@ -54,9 +54,10 @@ from grader.source import diagnostics
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
 #: Value of `Build.waits_for` if a header that torch's headers include is missing on this machine, usually Python.h.
 PYTHON_HEADERS = "Python.h"
-#: Compiler error about a header that cannot be found or read. Groups: file with the #include, name of the header.
+#: Compiler error about a header, or a folder of headers, that cannot be found or read. Groups: file with the #include
+#: (for a folder, the compiler's program), name of the header or folder.
 MISSES_A_HEADER = re.compile(
-    r"^(?P<where>[^\n:]+):\d+:\d+: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
+    r"^(?P<where>[^\n:]+)(?::\d+:\d+)?: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
     re.MULTILINE,
 )
 LACKING_HEADERS = (
