@@ -206,6 +206,9 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return f"{what}() is called", body.find(pattern) or ([] if at.calls else body.calls(pattern))
     if kind == "store":
         return "the result is written", body.stores(_outputs(at, part, right))
+    if kind == "overwritten":
+        stores = body.stores(_outputs(at, part, right))
+        return "the result is written", [place for place in stores if "+=" not in place.text]
     if kind == "stored":
         return "goes into the result", body.stored(_outputs(at, part, right))
     if kind == "index":

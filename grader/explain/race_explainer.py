@@ -75,7 +75,10 @@ class RaceExplainer(Explainer):
                 for place in found[-1:]
                 if f":{place.line}: " not in "\n".join(rows)
             ]
-        if NUMBERED_EARLY in "\n".join(regions):
+        unprotected = sentence(lambda: self._unprotected(races), [])
+        if unprotected:
+            rows = [ADVICE.sub("", races).rstrip(), *unprotected]
+        elif NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
         elif WHOLE_LOOP in "\n".join(regions):
             rows = [OWN_PART.sub("", races).rstrip()]
@@ -123,6 +126,22 @@ class RaceExplainer(Explainer):
             notes[regions[0].line] = "the parallel region"
             notes |= dict.fromkeys(scopes.whole_loops(code, begin, end), WHOLE_LOOP)
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
+
+    def _unprotected(self, races: str) -> list[str]:
+        """Return the pragmas that protect one statement, if a line of `races` is in the statement after that one."""
+        if (body := self.body) is None:
+            return []
+        code, rows = "\n".join(body.code), list[str]()
+        for place in body.find(r"#\s*pragma\s+omp\s+(?:critical|atomic)\b"):
+            begin = offset_of(body, place.line + 1)
+            first = scopes.statement_end(code, begin)
+            lines = range(
+                scopes.line_of(code, first) + 1, scopes.line_of(code, scopes.statement_end(code, first)) + 1
+            )
+            is_block = code[begin:first].lstrip().startswith("{")
+            if not is_block and not {*lines}.isdisjoint(lines_in(self.source.name, races)):
+                rows.append(self._row(place, "this protects only the next statement: put both into { }"))
+        return rows
 
     def _strides(self) -> list[str]:
         """Return the lines where thread t's part of an array begins at t * step, although its length is not `step`.

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from grader.assignment.records import Case
+from grader.explain import size_probe
 from grader.explain.edited_calls import LIKELY_S, SMALL_S, TINY, TINY_S, EditedCalls
 from grader.explain.judged_part import EditedBuild, JudgedPart, OtherBuilds
 from grader.explain.repair_inputs import (
@@ -71,6 +72,14 @@ def repairs(
     names = [helper] if helper else [one.name for one in reached if one.name not in judged.tested]
     rows = [row for one in reached for row in one.rows[one.first - 1 : one.last]]
     cases, file = public_cases(judged.kernel, LARGEST), judged.source.name
+    sized = size_probe.choose(judged.kernel)
+    if (
+        smallest
+        and sized is not None
+        and not any(judged.kernel.wrong.get(case.name) is not None for case in cases)
+    ):
+        # All wrong cases are large: add a small one.
+        cases.insert(0, replace(sized, shape={**sized.shape, **smallest}))
     text, changed = edited_source.bracketed(source, re.findall(r"\w+", "\n".join(rows)))
     plain = second.edited(part, text) if 0 < len(changed) <= MOST_LINES else None
     is_right = partial(EditedCalls(plain).is_right, number=0) if plain is not None and not plain.bad else None

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: Limits of one search: seconds of processor time, seconds of elapsed time, and number of calls. Processor time hardly
 #: depends on other programs, so the explanation stays the same. The elapsed time is a limit for kernels that sleep.
 BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 30.0, 120
-#: Limit on the elements in the output of a call with other sizes.
-LARGEST = 1 << 16
+#: Limit on the elements in the output of a call with other sizes, and on sizes beside a large one.
+LARGEST, FEW = 1 << 16, 16
 #: Values to try when a size shrinks.
 SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)
 
@@ -178,7 +178,8 @@ def choose(kernel: Kernel) -> Case | None:
 def anchors(kernel: Kernel) -> list[dict[str, int]]:
     """Return the sizes at which wrong public cases with at most LARGEST output elements were called, smallest first.
 
-    Only the sizes that the oracle's `probes` name are included.
+    Only the sizes that the oracle's `probes` name are included. If all these cases are larger, the sizes of each are
+    returned with all but one of them limited to FEW.
     """
     names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
@@ -187,9 +188,14 @@ def anchors(kernel: Kernel) -> list[dict[str, int]]:
         if not case.hidden and kernel.wrong.get(case.name) is not None
         for shape in [{**kernel.shape, **case.shape}]
     ]
-    small = [
-        sizes
+    limited = [
+        {name: size if name == kept else min(size, FEW) for name, size in sizes.items()}
         for sizes in found
-        if math.prod(binding.output_shape(kernel.part, {**kernel.shape, **sizes})) <= LARGEST
+        for kept in names
     ]
+
+    def is_small(sizes: Mapping[str, int]) -> bool:
+        return math.prod(binding.output_shape(kernel.part, {**kernel.shape, **sizes})) <= LARGEST
+
+    small = [*filter(is_small, found)] or [*filter(is_small, limited)]
     return sorted(small, key=lambda sizes: math.prod(sizes.values()))

@@ -53,6 +53,13 @@ class SourceMistakes(Explainer):
             )
         elif misread := self._misread():
             words = misread
+        elif cut := [one for at in dataflow.reached(self.body) for one in at.body.cut_sums()]:
+            ((place, sum_, adding), *_) = cut
+            diagnosis = without_guesses(diagnosis)
+            words = (
+                f"{sum_} in {name}:{place.line} is a whole number: what {name}:{adding.line} adds loses its fraction. "
+                "Make it a float."
+            )
         elif copied := dataflow.without_effect(self.body):
             ((place, copy, kind), *_) = copied
             diagnosis = without_guesses(diagnosis)

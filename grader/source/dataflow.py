@@ -150,9 +150,12 @@ def _called(caller: Reached, one: Definition, code: str, rows: tuple[str, ...]) 
 
 
 def _calls(body: Body, name: str) -> list[tuple[Place, list[str]]]:
-    """Return the lines of a function that call `name`, each with the texts of the arguments."""
+    """Return the lines of a function that call `name`, each with the texts of the arguments.
+
+    A declaration of an object (`Span rows(H, K);`) calls a constructor.
+    """
     text, found = body.all_code(), list[tuple[Place, list[str]]]()
-    for call in re.finditer(rf"\b{name}\s*(?:<[^<>();]{{0,80}}>\s*)?\(", text):
+    for call in re.finditer(rf"\b{name}\s*(?:<[^<>();]{{0,80}}>\s*)?(?:\w+\s*)?\(", text):
         if len(found) == MOST_CALLS:
             break
         end = closed(text, call.end(), "()")

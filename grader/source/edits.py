@@ -70,6 +70,7 @@ KINDS = (
     statement_edits.kept,
     loop_edits.comparisons,
     loop_edits.conditions,
+    loop_edits.whole_rests,
     loop_edits.stray_ends,
     loop_edits.exchanged_parameters,
     loop_edits.repeated_ifs,
@@ -89,12 +90,14 @@ KINDS = (
     term_edits.removed_terms,
     term_edits.divisors,
     index_edits.scaled_indices,
+    term_edits.compared_quotients,
     term_edits.stored_exps,
     term_edits.missing_exps,
     term_edits.kept_copies,
     value_edits.of_values,
     word_edits.numbers,
     index_edits.halves,
+    index_edits.offsets,
     term_edits.single_factors,
 )
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
@@ -108,6 +111,8 @@ _FIXED = re.compile(
 _CAPTURES = re.compile(r"(?<![\w\])])\[(=[^][]*|[\w\s,]*)\]\s*\([^()]*\)\s*\{")
 #: Texts that students copy together with a mistake: the head of a loop, an array's element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
+#: Brackets and their content, up to three levels.
+_INNERMOST = re.compile(r"[(\[](?:[^][()]|[(\[](?:[^][()]|[(\[][^][()]*[)\]])*[)\]])*[)\]]")
 #: The name of a size or of a tile's length: a capital letter, perhaps with one more character, or d.
 _SIZE = re.compile(r"[A-Z]\w?|d")
 
@@ -157,6 +162,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
         apart = [*((one[1], two[0]) for one, two in pairwise(nest)), (first, last - 1)]
         kept = [one for one in kept if not any(a <= at <= b for at, *_ in one[1].places for a, b in apart)]
         kept = [one for one in kept if not any(_uses(one[1], counters, head) for head in nest)]
+    kept = [each for each in kept if _keeps_values(code, each[1])]
     kept.sort(key=lambda each: each[0])
     return [edit for _, edit in kept[:MOST_EDITS]]
 
@@ -168,6 +174,23 @@ def tile_lengths(source: str) -> list[int]:
     steps = re.findall(r"\+=\s*(\w+)\s*\)", code)
     lengths = {numbers.get(step, int(step) if re.fullmatch(r"\d{1,9}", step) else 0) for step in steps}
     return sorted((each for each in lengths if 1 < each <= LONGEST_TILE), reverse=True)[:MOST_LENGTHS]
+
+
+def _keeps_values(code: str, edit: Edit) -> bool:
+    """Return False if the brackets around a replaced span change its value when the edit is not chosen.
+
+    With brackets around `k % K` in `q / k % K`, the function would divide by another number in all calls.
+    """
+    for (begin, at, new), (end, _, _) in pairwise(edit.places):
+        if begin == at and end > begin and new.startswith("(@ ?") and new.endswith(" : "):
+            inner = "".join(_INNERMOST.sub(" x", code[begin:end]).split())
+            operators = set(re.findall(r"(?<=[\w)\]])[-+*/%]", inner))
+            before, after = code[:begin].rstrip()[-1:], code[end : end + 20].lstrip()[:1]
+            if operators & {*"+-"} and (before in [*"-*/%"] or after in [*"*/%"]):
+                return False
+            if (operators & {*"/%"} and before in [*"*/%"]) or ("*" in operators and before in [*"/%"]):
+                return False
+    return True
 
 
 def _uses(edit: Edit, names: set[str], span: tuple[int, int]) -> bool:

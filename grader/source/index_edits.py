@@ -39,6 +39,8 @@ _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Z
 #: A variable that is set to a quotient, and a loop that begins at a variable. Groups: variable, divisor; variable.
 _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
+#: A pointer into an array: `row = x + i * d;`. Groups: array, offset.
+_POINTER_INTO = re.compile(r"=\s*([A-Za-z_]\w*)\s*\+\s*([^;,=?]*\*[^;,=?]*?)\s*(?=[;,])")
 _HALVES = re.compile(r"\b(\w+)\s*=\s*(\w+)\s*/\s*2\s*;")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
@@ -170,7 +172,9 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         for k, name in enumerate(names[:MOST_TERMS]):
             for sign in "+-":
                 places = [insertion(at, f" {sign} (@ ? {name} : 0)")]
-                rank = 0.6 if name in tiles and sign == "+" else 1.2 + ("[" in last[0]) + 0.2 * k
+                # A count of blocks, a quotient, hardly lacks a term.
+                unlikely = ("[" in last[0]) + ("/" in old)
+                rank = 0.6 if name in tiles and sign == "+" else 1.2 + unlikely + 0.2 * k
                 new = f"{old} {sign} {name}".removeprefix("0 + ")
                 yield ranked_edit(code, rank, at - 1, old, new, places)
 
@@ -253,6 +257,18 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
         if all(is_whole(scope.get(name, "")) for name in index.groups()):
             new = f"{index[1]} * {index[3]} + {index[2]}"
             yield ranked_edit(code, 1.2, index.start(), index[0], new, replaced(index.span(), new))
+
+
+def offsets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that hand on a pointer with the offset that another line adds to it: `x + i * d` for `x`."""
+    for array, offset in islice(dict.fromkeys(_POINTER_INTO.findall(code, begin, end)), MOST_TERMS):
+        used = {name for name in WORD.findall(offset) if not name.endswith("_t") and not name.isdigit()}
+        uses = re.compile(rf"(?<=[(,])\s*({array})(?=\s*[,)])").finditer(code, begin, end)
+        for use in islice(uses, MOST_TERMS):
+            scope = in_scope(known, use.start(1))
+            if scope.get(array, "").endswith("pointer") and used <= scope.keys():
+                new, place = f"{array} + {offset}", insertion(use.end(1), f" + (@ ? {offset} : 0)")
+                yield ranked_edit(code, 0.7, use.start(1), array, new, [place])
 
 
 def halves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from grader.core.harmless import harmless
 from grader.source.cpptext import apart, blanked, definition, definitions, named_numbers, parameter_names
@@ -50,6 +50,11 @@ _STEPPING = re.compile(r"\b(\w+)\s*[<>=!]+[^;]*;(?:[^;]*,)?\s*\1\s*(?:\+=\s*(?!1
 #: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
+#: The array to which a function of the standard library copies.
+_COPIED_TO = re.compile(
+    r"\b(?:copy(?:_n)?\s*\((?:[^;()]|\([^;()]*\))*,|(?:fill_n|mem(?:cpy|move))\s*\()\s*&?\s*"
+    r"(?=([A-Za-z_]\w*)[^;,]*[,)])"
+)
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
 #: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
@@ -328,9 +333,9 @@ class Body:
         return [self.place(n) for n in sorted(made) if _WITHIN.search(self.code[n - 1])]
 
     def stores(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that write to one of these arrays: by `name[i] =`, or by a function named write, set ..."""
+        """Return the lines that write to one of these arrays: by `name[i] =`, or by a function named write, copy ..."""
         known, _ = self.made_of(names)
-        return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
+        return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER, _COPIED_TO)
 
     def values(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set one of these variables or its elements. Skip loop counters and parameters."""
@@ -762,6 +767,21 @@ class Body:
             place.line for place in self.find(r"\b(?:accumulate|inner_product|reduce)\s*\([^;]*,\s*0\s*[,)]")
         }
         return [self.place(n) for n in sorted(found)]
+
+    def cut_sums(self) -> list[tuple[Place, str, Place]]:
+        """Return (declaration, name, line that adds a variable of type float or double) of sums in whole numbers."""
+        lines = self.whole_sums()
+        text = self.all_code()
+        found = [
+            (place, adding, _ADDED.search(self.code[adding.line - 1])) for place, adding in pairwise(lines)
+        ]
+        return [
+            (place, added[1], adding)
+            for place, adding, added in found
+            if added is not None
+            and re.search(rf"\b(?:int|long|unsigned)\s+{added[1]}\b", self.code[place.line - 1])
+            and any(re.search(rf"\b(?:float|double)\s+{word}\b", text) for word in _WORD.findall(added[3]))
+        ]
 
     def one_short(self) -> list[Place]:
         """Return the loops that stop before the last index: `j < N - 1`, or `j < last` after `last = N - 1`."""

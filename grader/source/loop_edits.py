@@ -53,6 +53,9 @@ _DIVIDED = re.compile(r"(?<=[;{}])\s*(\w+)\s*/=\s*(\w+)\s*;|=\s*(\w+|\([^()]*\))
 #: A test that skips. Group 1 is its jump. NEARBY is the largest distance of a test, in characters.
 _SKIPS = re.compile(r"\bif\s*\([^;{}]*\)\s*(continue|return -1)\s*;")
 NEARBY = 300
+#: A step of a pointer by one name. Groups: pointer, name. MOST_SIZES limits the sizes in a product.
+_POINTER_STEP = re.compile(r"\b([A-Za-z_]\w*)\s*\+=\s*([A-Za-z_]\w*)(?=\s*[;,)])")
+MOST_SIZES = 8
 #: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
 _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
 
@@ -220,6 +223,18 @@ def conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
     for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
         places, words = wrapped(one.span(1), " (@) != (", ") "), f"with the opposite of {one[1].strip()}"
         yield ranked_edit(code, 1.2, one.start(1), one[1], "", places, words)
+
+
+def whole_rests(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that do the rest after a loop by whole blocks in a loop: `for (; i < n; i++)` for `if (i < n)`."""
+    for one in re.compile(r"\bif\s*\(\s*(\w+)\s*<\s*(\w+)\s*\)").finditer(code, begin, end):
+        blocks = re.compile(rf"\bfor\s*\([^;{{}}]*;\s*{one[1]}\s*\+[^;{{}}]*<=?[^;{{}}]*;\s*{one[1]}\s*\+=")
+        if blocks.search(code, begin, one.start()) and not re.compile(r"\s*else\b").match(
+            code, statement_end(code, one.end())
+        ):
+            new, kept = f"for (; {one[1]} < {one[2]}; {one[1]}++)", f"gpt149_once_{one.start()}"
+            text = f"for (bool {kept} = true; {one[1]} < {one[2]} && {kept}; {kept} = @, {one[1]} += {kept})"
+            yield ranked_edit(code, 0.3, one.start(), one[0], new, [(*one.span(), text)])
 
 
 def stray_ends(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -444,6 +459,20 @@ def pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
                 places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
                 words = f"after this loop set {name} back to its value before the loop"
                 yield ranked_edit(code, 0.9, body, name, "", places, words)
+        # A step may need the product of two sizes.
+        for step in _POINTER_STEP.finditer(code, body, last):
+            scope = in_scope(known, step.start())
+            sizes = [
+                name for name, kind in scope.items() if is_whole(kind) and re.fullmatch(r"[A-Z]\w?|d", name)
+            ]
+            pairs = [
+                pair for pair in combinations(sizes[-MOST_SIZES:], 2) if {*pair} != {*WORD.findall(step[2])}
+            ]
+            for k, pair in enumerate(pairs if scope.get(step[1], "").endswith("pointer") else ()):
+                new = " * ".join(pair)
+                yield ranked_edit(
+                    code, 1.2 + 0.02 * k, step.start(), step[2], new, replaced(step.span(2), new)
+                )
         # Another pointer that the loop uses but does not move may need the same step.
         moved = r"\b(\w+)\s*\+=([^;,()=]*(?:\([^()]*\)[^;,()=]*)*)(?=[;,)])"
         names = {name for name, kind in in_scope(known, body).items() if kind.endswith("pointer")}

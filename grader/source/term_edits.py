@@ -159,6 +159,18 @@ def divisors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             yield ranked_edit(code, 1.5, sum_.start(1), sum_[1], name, places)
 
 
+def compared_quotients(
+    code: str, begin: int, end: int, known: Sequence[Name]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that divide the result of a comparison as a float: `(float)(c == label) / N`."""
+    quotient = re.compile(
+        r"(\((?:[^()]|\([^()]*\))*[=!<>]=?(?:[^()]|\([^()]*\))*\)\s*/\s*[A-Za-z_]\w*)(?!\s*[\w(\[.])"
+    )
+    for one in islice(quotient.finditer(code, begin, end), MOST_WORDS):
+        new = f"(float){one[1]}"
+        yield ranked_edit(code, 0.3, one.start(), one[1], new, replaced(one.span(1), new))
+
+
 def stored_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that store an exponential that is only added up: `sum += x[j] = exp(x[j])`."""
     added = re.compile(rf"\+=\s*({EXP.pattern}\s*(\w+\[[^][]*\])\s*\))(?=\s*;)")

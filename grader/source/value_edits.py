@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, product
 
 from grader.source.cpptext import apart
@@ -23,10 +23,11 @@ _SUMMED = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^][]*\])?\s*(?:\+=|=(?!=)[^;=]*\+[^
 _RESCALING = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*(?:std::)?expf?\s*\([^-;]+-[^-;]+\)\s*[;,]"
 )
-#: A call exp(m - new), the factor of an old sum. Groups: the function, both names.
-_RESCALES = re.compile(r"\b((?:std::)?expf?)\s*\(\s*([\w.]+)\s*-\s*([\w.]+)\s*\)")
-#: A variable that is set to a maximum.
-_MAXIMUM = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*(?:std::)?f?max\w*\s*\(")
+#: A call exp(m - new), the factor of an old sum, and a variable that keeps it. Groups: (variable,) function, operands.
+_RESCALES = re.compile(r"\b((?:std::)?expf?)\s*\(\s*([\w.]+(?:\[\w+\])?)\s*-\s*([\w.]+(?:\[\w+\])?)\s*\)")
+_FACTOR = re.compile(rf"\b(\w+)\s*=\s*{_RESCALES.pattern}\s*[;,]")
+#: A variable or element that is set to a maximum.
+_MAXIMUM = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*\*?\s*(?:std::)?f?max\w*\s*\(")
 _CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
 _SIZED = re.compile(rf"(?:{_CAST})?(?:\d[\w.]*|[A-Z]\w?|d)$|.*\($")
 #: The operands, operators and brackets of a value. A call is an operand, but the brackets of exp() and log() can move.
@@ -63,13 +64,14 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     rescaling = set(_RESCALING.findall(code, begin, end))
     sums = {one[1]: {one[2], one[3]} for one in _SUM_OF_TWO.finditer(code, begin, end)}
     maxima = list(dict.fromkeys(_MAXIMUM.findall(code, begin, end)))
+    factors = {name: found for name, *found in _FACTOR.findall(code, begin, end)}
     for value in _values(code, begin, end, known):
         yield from _other_brackets(code, value)
-        yield from _added_operands(code, value, rescaling | _halves(code, value, sums))
+        yield from _added_operands(code, value, rescaling | _halves(code, value, sums), maxima)
         yield from _rescaled_sums(code, value)
         yield from _added_up(code, value)
         yield from _new_terms(code, value)
-        yield from _rescaled_terms(code, value, maxima)
+        yield from _rescaled_terms(code, value, maxima, factors)
         yield from _rescaled_quotients(code, value, sums)
         yield from _without_exp(code, value)
         yield from _divided(code, value, summed)
@@ -135,8 +137,13 @@ def _other_brackets(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
         yield ranked_edit(code, 0.8 + 0.04 * k, value.begin, text, new, places, words)
 
 
-def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that add a factor, a divisor or a term. `rescaling` holds the factors of a running softmax."""
+def _added_operands(
+    code: str, value: _Value, rescaling: Collection[str], maxima: Collection[str]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add a factor, a divisor or a term. `rescaling` holds the factors of a running softmax.
+
+    An edit that adds one of the `maxima` is weak: it may cancel the maximum in a later exp().
+    """
     begin, last = value.begin, value.last
     exps = EXP.finditer(code, begin, last)
     ends = list(_terms_of(code, *value.span))
@@ -159,7 +166,8 @@ def _added_operands(code: str, value: _Value, rescaling: Collection[str]) -> Ite
             )
             rank -= 1.3 * (by == "*" and atom in rescaling)
             places = value.places(insertion(at, f" {by} (@ ? {atom} : {neutral})"))
-            yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
+            ranked, edit = ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
+            yield ranked, replace(edit, is_weak=by == "+" and atom in maxima)
     # In a running softmax, the term of a new maximum is exp(0) = 1.
     if re.match(r"\w+\s*=", code[value.first : begin]) and "(" in code[begin:last]:
         old = code[begin : ends[-1]].strip()
@@ -222,21 +230,29 @@ def _new_terms(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
         yield ranked_edit(code, 0.4, value.begin, text, f"{text} + 1", value.places(place))
 
 
-def _rescaled_terms(code: str, value: _Value, maxima: Sequence[str]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that rescale a term of a sum to a new maximum, if another term has a factor `exp(old - new)`."""
-    factors = list(_RESCALES.finditer(code, *value.span))
+def _rescaled_terms(
+    code: str, value: _Value, maxima: Sequence[str], kept: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that rescale a term of a sum to a new maximum, if another term has a factor `exp(old - new)`.
+
+    `kept`: {variable that keeps such a factor: its function and operands}.
+    """
     spans = _term_spans(code, value)
-    if len(spans) < 2 or not factors:
+    texts = [code[slice(*span)] for span in spans]
+    found = [
+        _RESCALES.findall(text) + [kept[name] for name in WORD.findall(text) if name in kept]
+        for text in texts
+    ]
+    if len(spans) < 2 or not any(found):
         return
-    exp, old, new = factors[0].groups()
-    for begin, end in spans:
-        if any(begin <= one.start() < end for one in factors):
-            continue
-        term = code[begin:end].strip("+- \n")
+    exp, old, new = next(factors[0] for factors in found if factors)
+    for (_, end), text in [
+        (span, text) for span, text, own in zip(spans, texts, found, strict=True) if not own
+    ]:
+        term = text.strip("+- \n")
         members = [f"{term.split('.')[0]}.{old.split('.')[1]}"] if "." in term and "." in old else []
-        for k, maximum in enumerate(
-            [name for name in (*members, *maxima) if name not in (old, new)][:MOST_ATOMS]
-        ):
+        others = [name for name in (*members, *maxima) if name not in (old, new)]
+        for k, maximum in enumerate(others[:MOST_ATOMS]):
             factor = f"{exp}({maximum} - {new})"
             places = value.places(scaled(end, factor))
             yield ranked_edit(code, 0.4 + 0.1 * k, end, term, f"{term} * {factor}", places)

@@ -31,6 +31,11 @@ _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )
+#: The text after an array's name where an element is set to a constant.
+_RESET_OF = re.compile(r"(?:\[[^][]*\])+\s*=\s*-?[\w.]+\s*;")
+#: Before and after an operand of a maximum or minimum: the operand before it; its own index, the operand after it.
+_EXTREME_OF = re.compile(r"\b(?:std::)?f?(?:max|min)f?\(\s*(?:([\w.]+(?:\[\w+\])?)\s*,\s*)?$")
+_OTHER_OPERAND = re.compile(r"(\[\w+\])?\s*(?:,\s*([\w.]+(?:\[\w+\])?)\s*)?\)")
 #: The first index of a tile: the tile's number times its length.
 _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*[,;])")
 #: A loop's counter and its bound, if the bound is one name.
@@ -105,6 +110,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         if code[at - 1] == "[" and code[word.end()] == "]":
             # Only a counter replaces an index: a size would be out of bounds, and an arbitrary value would be read.
             others = [name for name in others if name in counters]
+        if (one := _EXTREME_OF.search(before)) and (other := _OTHER_OPERAND.match(after)):
+            # A maximum of two equal numbers would switch it off.
+            others = [name for name in others if f"{name}{other[1] or ''}" not in (one[1], other[2])]
         if kind == "tensor":
             # Only a tensor that the function does not use yet replaces a tensor.
             unused = [name for name in others if uses[name] <= 1]
@@ -149,6 +157,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             is_weak = old in lengths and kind.endswith("int")
             # If nothing else uses the new variable, the edit is weak: it may only turn a write into one without effect.
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
+            # With another array in a reset, the first array is not reset, which may hide a mistake.
+            is_weak |= _RESET_OF.match(after) is not None
             # A bound that is higher by one can add an empty last tile, which can hide a wrong test for the last tile.
             is_weak |= new == f"{old} + 1"
             # A size in place of a computed number of tiles may only make the loop long enough.
@@ -240,7 +250,7 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that exchange min and max, or a vector's `and` and `andnot`."""
+    """Yield edits that exchange min and max, a vector's `and` and `andnot`, or its > and >=, < and <=."""
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield ranked_edit(code, 0, one.start(), one[0], new)
@@ -249,6 +259,14 @@ def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         ended = closed(code, one.end() + 1, "()", LONGEST_CALL)
         place = (one.start(), ended, new + code[one.end() : ended])
         yield ranked_edit(code, 0, one.start(), one[0], new, [place])
+
+    for one in re.compile(r"\b_mm\d*_cmp_\w+\(([^;]*?\b_CMP_)([GL])([TE])(_\w+)\s*\)").finditer(
+        code, begin, end
+    ):
+        new = f"{one[2]}{'E' if one[3] == 'T' else 'T'}"
+        place = (*one.span(), f"{code[one.start() : one.start(2)]}{new}{one[4]})")
+        old = f"_CMP_{one[2]}{one[3]}{one[4]}"
+        yield ranked_edit(code, 0, one.start(2), old, f"_CMP_{new}{one[4]}", [place])
 
 
 def uncleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -301,6 +319,12 @@ def numbers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             if new.rstrip("f.0") != old.rstrip("f.0"):
                 text = "-__builtin_inff()" if k == 2 else new
                 yield ranked_edit(code, 1.0 + 0.2 * k, one.start(1), old, new, [(*one.span(1), text)])
+        # A sum may begin with an element, such as a bias, that the index of the loop around selects.
+        scope = in_scope(known, one.start(1)).items() if re.search(r"\bfloat\s+\w+\s*=\s*$", before) else ()
+        arrays = [each for each, kind in scope if kind.endswith("pointer")][-MOST_NAMES:]
+        elements = [f"{array}[{index}]" for index, kind in scope if is_whole(kind) for array in arrays]
+        for k, new in enumerate(elements[-len(arrays) :]):
+            yield ranked_edit(code, 1.6 + 0.1 * k, one.start(1), old, new, [(*one.span(1), new)])
         # A maximum may begin at the first element.
         name = re.search(r"\b(\w+)\s*=\s*$", before)
         compared = rf"\bif\s*\(\s*(\w+\[[^][]*\])\s*>=?\s*{name[1]}\b" if name else r"(?!)"
