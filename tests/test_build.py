@@ -148,16 +148,11 @@ def test_only_a_students_missing_header_is_a_fault(include: str, tmp_path: Path,
 
 def test_comments_and_literals_are_removed_from_code() -> None:
     code = {
-        "a /* b */ c // d\ne": "a   c  \ne",
-        'f("/*", \'"\', u8"\\"//", L\'\\\'\') g': "f( ,  ,  ,  ) g",
-        'R"(/* " )" h; FOOR"(" i': "  h; FOOR  i",
-        'R"ab()" )ab" j': "  j",
-        "1'000'000 + 0x'a k'l": "1'000'000 + 0x'a k ",
-        "m /* never closed": "m  ",
-        'n "never closed\no': "n  \no",
-        'p R"(never closed': "p  ",
-        "// goes on \\\nq\nr": " \nr",
-    }
+        "a /* b */ c // d\ne": "a   c  \ne", 'f("/*", \'"\', u8"\\"//", L\'\\\'\') g': "f( ,  ,  ,  ) g",
+        'R"(/* " )" h; FOOR"(" i': "  h; FOOR  i", 'R"ab()" )ab" j': "  j",
+        "1'000'000 + 0x'a k'l": "1'000'000 + 0x'a k ", "m /* never closed": "m  ", 'n "never closed\no': "n  \no",
+        'p R"(never closed': "p  ", "// goes on \\\nq\nr": " \nr",
+    }  # fmt: skip
     assert {source: cpptext.without_comments(source) for source in code} == code
 
 
@@ -165,16 +160,13 @@ WORKS = one_function("return t;")
 TARGET = '#pragma GCC target("avx2,fma")\n'
 #: Beginnings of a file, before its torch headers. True: the beginning has pragmas that affect torch's headers.
 BEGINNINGS = [
-    ("", False),
-    (TARGET, True),
-    ('\ufeff#include <vector>\n #  pragma  GCC\\\n optimize("Ofast")\r\n', True),
+    ("", False), (TARGET, True), ('\ufeff#include <vector>\n #  pragma  GCC\\\n optimize("Ofast")\r\n', True),
     ('%:pragma GCC push_options\n#pragma GCC target("abi=ms")\n', True),
     ('#pragma clang attribute push(__attribute__((target("avx2"))), apply_to=function)\n', True),
     ('#define FAST(x) _Pragma(#x)\nFAST(GCC optimize("O3"))\n', True),
-    (f"{HEAD}{TARGET}#include <vector>\n", False),
-    (f"// {TARGET}/*\n{TARGET}*/\n", False),
+    (f"{HEAD}{TARGET}#include <vector>\n", False), (f"// {TARGET}/*\n{TARGET}*/\n", False),
     ('#pragma once\n#pragma GCC diagnostic ignored "-Wall"\n#pragma omp declare simd\n', False),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("beginning", "own_order"), BEGINNINGS)

@@ -437,6 +437,8 @@ def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
     assert numbers(body(f"void kernel(int N, int n) {{\n{rows}\n}}").divisions()) == [2, 3, 4, 5, 6]
     rows = "int i, n, sum;\nfor (i = 0; i < N; i += 16)\nsum += x[i];\nn += 1;"
     assert numbers(body(f"void kernel() {{\n{rows}\n}}").whole_sums()) == [2, 4]
+    cut = body("void kernel(float *x) {\nint s = 0;\nfloat e = x[0];\ns += e;\n}").cut_sums()
+    assert [(place.line, name, adding.line) for place, name, adding in cut] == [(2, "s", 4)]
     assert numbers(body("void kernel(int n) {\nint i, s;\ni += n;\ns = s + e[i];\n}").whole_sums()) == [2, 4]
     for begun, lines in (("0", [2, 3]), ("0.0f", []), ("0.f", [])):
         assert numbers(body(f"void kernel() {{\nauto o = {begun};\no += x;\n}}").whole_sums()) == lines
@@ -536,6 +538,8 @@ def test_values_are_followed_into_called_functions() -> None:
     assert calls == [("take", [12]), ("product", [14]), ("add", [6])]
     assert [called[1].own([name]) for name in "QON"] == [["A"], ["C"], ["rows"]]
     assert called[0].own(["S"]) == [], "an accessor"
+    made = body("struct Span {\nSpan(int n) { f(n); }\n};\nvoid kernel(int N) {\nSpan rows(N);\n}")
+    assert [at.body.name for at in dataflow.reached(made)] == ["kernel", "Span"]
     assert numbers(own.body.until("N")) == [12], "by a macro"
     blocks = "int i;\nfor (; i + 8 <= N; i += 8) s[0][i] += i;\nfor (; i < N; i++) s[1][i] = 0;\n}"
     blocks = f"void kernel(int N) {{\n{blocks}"
@@ -704,6 +708,12 @@ def test_the_smallest_wrong_size_lies_between_two_of_the_table() -> None:
     prober: Any = SimpleNamespace(kernel=kernel, is_wrong=lambda sizes: sizes["N"] > 24)
     prober.between = functools.partial(size_probe.Prober.between, prober)
     assert size_probe.Prober.shrunk(prober, {"N": 103}, "N") == 25
+    part = loading.load(ROOT / "labs/softmax/assignment.yaml").part("naive")
+    large: Any = SimpleNamespace(
+        part=part, sizes=dict, shape={"R": 1024, "C": 2048}, wrong={part.cases[0].name: ""}
+    )
+    large.oracle = SimpleNamespace(probes={"R": (), "C": ()})
+    assert size_probe.anchors(large) == [{"R": 1024, "C": 16}, {"R": 16, "C": 2048}]
 
 
 def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
@@ -723,10 +733,8 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
     assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3) and not only.of_value
     # Other threads report local arrays in the middle of it, and one thread reports no index before another does.
-    space, index = (
-        "module.cpp:{}:5: runtime error: " + say
-        for say in ("insufficient space\n", "index 8 out of bounds\n")
-    )
+    space = "module.cpp:{}:5: runtime error: insufficient space\n"
+    index = "module.cpp:{}:5: runtime error: index 8 out of bounds\n"
     among = space.format(2) + asan + index.format(3) + space.format(1) + index.format(1) + stack.format(1)
     found = [(each.has_index, each.place) for each in sanitize.reports(among, source)]
     assert found == [(False, (1, 3)), (True, (3,)), (True, (1,)), (False, (2,))]
@@ -785,6 +793,9 @@ def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     closer.body = body(text.replace("}", text.partition("{\n")[2]).replace(" y[i]", "\ny[i]"))
     rows = RaceExplainer._shared_out(closer, "both in mine.cpp:7: y[i] = 0;")
     assert [row.partition(": ")[0][-1] for row in rows] == ["5", "6"][: 2 if clause else 1]
+    closer.body = body("void kernel(float *y) {\n#pragma omp critical\ny[0] += 1;\ny[1] += 1;\n}")
+    found = [RaceExplainer._unprotected(closer, f"both in mine.cpp:{line}: y") for line in (3, 4)]
+    assert not found[0] and found[1][0].startswith("  mine.cpp:2: #pragma omp critical   (this protects only")
 
 
 def test_threads_that_are_counted_outside_of_a_parallel_region_are_named() -> None:
@@ -801,6 +812,7 @@ def test_threads_that_are_counted_outside_of_a_parallel_region_are_named() -> No
 def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     kernel = SimpleNamespace(body=body("void kernel() {\nreturn O;\n}"))
     closer: Any = SimpleNamespace(kernel=kernel, _named=str, _shared_out=list, _strides=list)
+    closer._unprotected = lambda races: []
     part = f"{races}\n  Give each thread its own: declare it, or index it by omp_get_thread_num()."
     step = ";" if "apart" in advice else " * d;"
     closer._with_indices = lambda races: [part, f"float *s = T + omp_get_thread_num(){step}"]
@@ -808,15 +820,10 @@ def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     assert advice in message and "Give each" not in message and (OVERLAP in message) == (advice == OVERLAP)
 
 
-@pytest.mark.parametrize(
-    "begin, used",
-    [
-        ("float *s = T + U * d;", "s[j] = 0"),
-        ("n = U;", "T[n * d + j] = 0"),
-        ("", "Write(T, U, j, d, 0)"),
-        ("Row s{T.data() + U * d, N};", "s[j] = 0"),
-    ],
-)
+@pytest.mark.parametrize("begin, used", [
+    ("float *s = T + U * d;", "s[j] = 0"), ("n = U;", "T[n * d + j] = 0"), ("", "Write(T, U, j, d, 0)"),
+    ("Row s{T.data() + U * d, N};", "s[j] = 0"),
+])  # fmt: skip
 def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin: str, used: str) -> None:
     text = f"void kernel() {{\n{begin}\nfor (int j = 0; j < N; j++) {used} = 0;\n}}"
     text = text.replace("U", "omp_get_thread_num()")
@@ -1009,6 +1016,8 @@ def test_lines_that_store_into_right_outputs_are_left_out() -> None:
     text += "\n".join(f"{name}[0] = 1;" for name in ("dX", "dW", "db")) + "\n}\n"
     assert len(clues.lines(body(text), part, ["store"])) == 3
     assert [each.place.line for each in clues.lines(body(text), part, ["store"], ["dX", "dW"])] == [4]
+    text = text.replace("dX[0] =", "dX[0] +=").replace("db[0] = 1", "std::copy(a, a + 2, db)")
+    assert [each.place.line for each in clues.lines(body(text), part, ["overwritten"])] == [3, 4]
 
 
 EDITED = """#include <vector>
@@ -1203,9 +1212,7 @@ def test_an_unused_tensor_and_all_uses_in_a_line_are_among_the_edits() -> None:
     assert {(4, "PTensor in place of OTensor"), (6, "H in place of B, 2 times in this line")} <= words
     assert {(7, "O[i + N] in place of O[i]"), (7, "P[i + N] in place of P[i]")} <= words
     # A comma ends the value that edits put in brackets.
-    row = next(
-        row for row in edited_source.combined(ONE_LINE, "kernel", found).splitlines() if "h = (" in row
-    )
+    (row,) = (row for row in edited_source.combined(ONE_LINE, "kernel", found).split("\n") if "h = (" in row)
     statement = row[row.index(" b = (") : row.index(";", row.index(" h = ("))]
     assert [piece.split()[0] for piece in cpptext.apart(statement)] == ["b", "h"]
 
@@ -1308,14 +1315,16 @@ def test_no_edit_hides_a_mistake() -> None:
     moved = [each for each in edits.candidates(code, ["kernel"]) if "its own before" in each.words]
     assert [(each.line, each.is_weak) for each in moved] == [(3, False), (4, True)]
     code = "void kernel(torch::Tensor Q) {\nfloat s;\nfor (int i = 0; i < 9; i++)\ns += Q[i];\nQ[0] = s;\n}"
-    assert not [
-        each
-        for each in edits.candidates(code, ["kernel"])
-        if "before the loop" in each.words and "`Q" in each.old
-    ]
+    found = [each.old for each in edits.candidates(code, ["kernel"]) if "before the loop" in each.words]
+    assert "`Q" not in "".join(found)
     code = "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = u + s;}"
     found = edits.candidates(code, ["kernel"])
     assert {each.line for each in found if each.words.startswith("this line after")} == {3}
+    # Brackets around `d % e` would change `N / d % e`; a maximum of equal numbers and a lost reset may hide a mistake.
+    code = "int a = N / d % e;\nm[a] = 0;\nx[a] = std::max(m[a], l[a]);\n}"
+    code = f"void kernel(torch::Tensor Q, float *m, float *l, float *x, int N, int d, int e) {{\n{code}"
+    made = {(each.line, each.old, each.new): each.is_weak for each in edits.candidates(code, ["kernel"])}
+    assert (2, "d % e", "d / N") not in made and (4, "m", "l") not in made and made[3, "m", "l"]
     length, fact, other = (edited_source.Edit(k, "a", "b", (), is_weak=k == 1) for k in (1, 2, 3))
     assert repair._causes({1: length, 2: fact, 3: other}, ()) == {2: fact, 3: other}
     assert repair._causes({1: length, 2: fact, 3: other}, (2,)) == {2: fact}
@@ -1394,6 +1403,11 @@ def test_no_edit_hides_a_mistake() -> None:
      "if (i < d) o[i] = g;\nauto h = _mm256_extractf128_ps(t, 0);\no[0] = s;\n}",
      "add `a = std::vector<float>(p, p + N);` | p[0] in place of g | add `else o[i] = 0;` | o[4] in place of o[0]"
      " | _mm256_extractf128_ps(t, 1) in place of"),
+    ("const float *q = p + N * d;\nint c = 0;\nfor (; c + 4 <= N; c += 4) put(p, c);\nif (c < N) put(p, c);\nfloat k[4];\n"
+     "float e = exp(k[0] - k[1]);\nk[2] = *std::max_element(p, p + d);\nt = e * t + s;\nfor (int i = 0; i < N; i++) {\np += d;\n"
+     "float u = 0;\nt += p[i] / N - (i == d) / N;\nput(_mm256_cmp_ps(a, b, _CMP_GE_OQ), u);\n}",
+     "p + N * d in place of p | for (; c < N; c++) in | s * exp(k[2] - k[1]) in place of s | p[i] in place of 0 | "
+     "N * d in place of d | (float)(i == d) / N in place of | _CMP_GT_OQ in place of _CMP_GE_OQ"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"

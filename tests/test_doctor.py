@@ -24,21 +24,16 @@ GIB = 1 << 30
 FINE = {
     "proc/loadavg": "0.10 0.20 0.30 1/100 4242",
     "proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 1048576 kB\nSwapFree: 1048576 kB",
-    "proc/cpuinfo": "processor : 0\nflags : fpu avx",
-    "proc/stat": "cpu  100 0 100 1000 0 0 0 0 0 0",
-    "proc/self/cgroup": "0::/user/me",
-    "proc/self/status": "Name: x\nSeccomp:\t0",
-    "proc/sys/user/max_user_namespaces": "10000",
-    "proc/sys/kernel/unprivileged_userns_clone": "1",
+    "proc/cpuinfo": "processor : 0\nflags : fpu avx", "proc/stat": "cpu  100 0 100 1000 0 0 0 0 0 0",
+    "proc/self/cgroup": "0::/user/me", "proc/self/status": "Name: x\nSeccomp:\t0",
+    "proc/sys/user/max_user_namespaces": "10000", "proc/sys/kernel/unprivileged_userns_clone": "1",
     "proc/sys/kernel/seccomp/actions_avail": "kill_process kill_thread errno allow",
     "sys/kernel/security/lsm": "lockdown,capability,landlock,apparmor",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
     "sys/devices/system/cpu/smt/active": "0",
     **{f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor": "performance" for k in (0, 1)},
-    "sys/devices/system/cpu/cpufreq/boost": "0",
-    "sys/fs/cgroup/user/me/cpu.max": "max 100000",
-    "dev/shm/.keep": "",
-}
+    "sys/devices/system/cpu/cpufreq/boost": "0", "sys/fs/cgroup/user/me/cpu.max": "max 100000", "dev/shm/.keep": "",
+}  # fmt: skip
 SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 

@@ -97,12 +97,10 @@ def test_tensors_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     example = {
         "a": torch.arange(6, dtype=torch.float32).reshape(2, 3),
-        "b": torch.tensor([1.5, -2.0], dtype=torch.float16),
-        "c": torch.tensor(7, dtype=torch.int64),
-        "d": torch.ones(3, dtype=torch.bool),
-        "e": torch.empty(0, 4),
+        "b": torch.tensor([1.5, -2.0], dtype=torch.float16), "c": torch.tensor(7, dtype=torch.int64),
+        "d": torch.ones(3, dtype=torch.bool), "e": torch.empty(0, 4),
         "f": torch.tensor([0.5], dtype=torch.bfloat16),
-    }
+    }  # fmt: skip
     checkpoint.write(path, example, {"why": "a test"})
     found, metadata = checkpoint.read(path)
     assert metadata == {"why": "a test"} and found.keys() == example.keys()
