@@ -1403,9 +1403,9 @@ def test_no_edit_hides_a_mistake() -> None:
      "if (i < d) o[i] = g;\nauto h = _mm256_extractf128_ps(t, 0);\no[0] = s;\n}",
      "add `a = std::vector<float>(p, p + N);` | p[0] in place of g | add `else o[i] = 0;` | o[4] in place of o[0]"
      " | _mm256_extractf128_ps(t, 1) in place of"),
-    ("const float *q = p + N * d;\nint c = 0;\nfor (; c + 4 <= N; c += 4) put(p, c);\nif (c < N) put(p, c);\nfloat k[4];"
-     "\nfloat e = exp(k[0] - k[1]);\nk[2] = *std::max_element(p, p + d);\nt = e * t + s;\nfor (int i = 0; i < N; i++) {"
-     "\np += d;\nfloat u = 0;\nt += p[i] / N - (i == d) / N;\nput(_mm256_cmp_ps(a, b, _CMP_GE_OQ), u);\n}",
+    ("const float *q = p + N * d;\nint c = 0;\nfor (; c + 4 <= N; c += 4) put(p, c);\nif (c < N) put(p, c);\nfloat k[4]"
+     ";\nfloat e = exp(k[0] - k[1]);\nk[2] = *std::max_element(p, p + d);\nt = e * t + s;\nfor (int i = 0; i < N; i++)"
+     " {\np += d;\nfloat u = 0;\nt += p[i] / N - (i == d) / N;\nput(_mm256_cmp_ps(a, b, _CMP_GE_OQ), u);\n}",
      "p + N * d in place of p | for (; c < N; c++) in | s * exp(k[2] - k[1]) in place of s | p[i] in place of 0 | "
      "N * d in place of d | (float)(i == d) / N in place of | _CMP_GT_OQ in place of _CMP_GE_OQ"),
 ])  # fmt: skip
