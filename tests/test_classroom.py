@@ -475,15 +475,11 @@ def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
         expected |= {f"{form} {name}": ends for form in ("plain", "nested", "zip", "tar")}
     good = zipped({"module.cpp": master.encode()})
     unreadable = {
-        "cut off.zip": good[: len(good) // 2],
-        "climbs.zip": zipped({"../../module.cpp": master.encode()}),
-        "rooted.zip": zipped({"/etc/module.cpp": master.encode()}),
-        "bomb.zip": quoted_overlap(40, b"0" * 100_000),
-        "no archive.zip": b"PK but not really",
-        "nothing.zip": zipped({}),
-        "another file.zip": zipped({"report.pdf": b"%PDF"}),
-        "junk.tar.gz": os.urandom(200),
-    }
+        "cut off.zip": good[: len(good) // 2], "climbs.zip": zipped({"../../module.cpp": master.encode()}),
+        "rooted.zip": zipped({"/etc/module.cpp": master.encode()}), "bomb.zip": quoted_overlap(40, b"0" * 100_000),
+        "no archive.zip": b"PK but not really", "nothing.zip": zipped({}),
+        "another file.zip": zipped({"report.pdf": b"%PDF"}), "junk.tar.gz": os.urandom(200),
+    }  # fmt: skip
     put(folder, {**unreadable, "far too long/module.cpp": b"//" + b"x" * (2 << 20)})
     for name in ("empty", "a folder by that name/module.cpp", "linked"):
         (folder / name).mkdir(parents=True)

@@ -121,13 +121,11 @@ def test_each_end_of_a_runner_is_reported(both: Both, kind: int, expected: str) 
 
 #: Maps statements of static initialisers, which run before the runner's first reply, to the runner's reported end.
 INITIALISERS = {
-    "std::abort();": "SIGABRT",
-    "_exit(0);": "exit(0)",
-    "*(volatile int *)8 = 1;": "SIGSEGV",
+    "std::abort();": "SIGABRT", "_exit(0);": "exit(0)", "*(volatile int *)8 = 1;": "SIGSEGV",
     'std::puts("{\\"status\\"}"); std::fflush(stdout); std::exit(9);': "exit(9)",
     'if (write(4, "\\5\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0hello", 17)) _exit(0);': "reply header",
     'for (;;) asm volatile("");': "timeout",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", some(INITIALISERS, 2))

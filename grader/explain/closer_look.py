@@ -73,7 +73,8 @@ class Closer(Explainer):
             return known
         alone = sentence(self.calls.wrong_alone, "") if known.code == "race" else ""
         if (raced := self.races.explained(known)) is not None:
-            return with_message(raced, alone, raced.message)
+            repairs = sentence(lambda: self._repairs(is_alone=True), "") if alone else ""
+            return with_message(raced, alone, repairs, raced.message)
         diagnosis = sentence(lambda: self.mistakes.named(known), known)
         is_partly = known.message.startswith(PARTLY)
         has_cause = known.code not in unexplained(self.kernel.oracle.axes) and not is_partly

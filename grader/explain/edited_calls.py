@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from grader.assignment.records import Case
+from grader.assignment.records import Case, Part
 from grader.core.arrays import Array, np
-from grader.explain.judged_part import EditedBuild
+from grader.explain.case_run import CaseRun
+from grader.explain.judged_part import EditBuilder, EditedBuild
 from grader.source.edited_source import Edit
 
 #: Limit on the work of one build, counted in calls. A new runner counts as START calls. Each CPU second of an endless
@@ -92,10 +94,14 @@ class EditedCalls:
         return np.concatenate([each.reshape(-1) for each in outputs.values()]) if outputs else None
 
     def is_finite(self, case: Case, number: int) -> bool:
-        """Return True if the function with edit `number` gives only finite numbers on a case."""
+        """Return True if the outputs with edit `number` are finite on a case, except where the right ones are not."""
         run = self.built.call(case, number, fresh=True, cpu_s=LIKELY_S)
-        outputs = run.outputs if run is not None else None
-        return outputs is not None and all(np.isfinite(each).all() for each in outputs.values())
+        if run is None or run.outputs is None:
+            return False
+        values = [
+            (np.asarray(each).reshape(-1), run.expected[name].value) for name, each in run.outputs.items()
+        ]
+        return all(np.isfinite(each[np.isfinite(right.reshape(-1))]).all() for each, right in values)
 
     def all_right(self, cases: Sequence[Case], number: int) -> bool:
         return all(self.is_right(case, number, fresh=not k, cpu_s=LIKELY_S) for k, case in enumerate(cases))
@@ -108,6 +114,41 @@ class EditedCalls:
     def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
         return sorted(cases, key=partial(self.is_right, number=0))
+
+
+@dataclass(frozen=True)
+class OneThread:
+    """Builds with edits that are called with one thread: with several, a data race may make a right edit wrong."""
+
+    builds: EditBuilder
+
+    def edited(self, part: Part, text: str, *, checked: bool = False) -> EditedBuild | None:
+        built = self.builds.edited(part, text, checked=checked)
+        return None if built is None else _CalledAlone(built)
+
+
+@dataclass
+class _CalledAlone:
+    """A build with edits, called with one thread."""
+
+    built: EditedBuild
+    bad: Collection[tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bad = self.built.bad
+
+    def can_choose(self, case: Case) -> bool:
+        return self.built.can_choose(case)
+
+    def call(self, case: Case, number: int, **how: Any) -> CaseRun | None:
+        return self.built.call(_alone(case), number, **how)
+
+    def is_clean(self, cases: Sequence[Case], number: int) -> bool:
+        return self.built.is_clean([*map(_alone, cases)], number)
+
+
+def _alone(case: Case) -> Case:
+    return replace(case, shape={**case.shape, "threads": 1})
 
 
 def _is_same(one: Array | None, other: Array | None) -> bool:

@@ -12,8 +12,9 @@ from grader.assignment.records import Case
 from grader.backends import faults
 from grader.core.results import Diagnosis
 from grader.explain import clues, repair
+from grader.explain.edited_calls import OneThread
 from grader.explain.explanation_errors import attempt
-from grader.explain.judged_part import Checked, JudgedPart, OtherBuilds
+from grader.explain.judged_part import Checked, EditBuilder, JudgedPart, OtherBuilds
 from grader.explain.size_probe import Prober
 from grader.source import dataflow, landmarks, scopes
 
@@ -107,11 +108,16 @@ class Explainer:
         near: Collection[int] = (),
         facts: Collection[int] = (),
         helper: str = "",
+        is_alone: bool = False,
     ) -> str:
-        """Return sentences with the small edits that make the part right (`repair.repairs`); "" if none does."""
+        """Return sentences with the small edits that make the part right (`repair.repairs`); "" if none does.
+
+        `is_alone`: call the edits with one thread.
+        """
         if self.second is None:
             return ""
-        return repair.repairs(self.judged, self.second, smallest, near, facts, helper)
+        builds: EditBuilder = OneThread(self.second) if is_alone else self.second
+        return repair.repairs(self.judged, builds, smallest, near, facts, helper)
 
     def _with_indices(self, places: str, of_value: bool = False) -> list[str]:
         """Return `places` with the arrays' lengths, then the lines that compute the indices.

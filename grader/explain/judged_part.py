@@ -112,7 +112,17 @@ class EditedBuild(Protocol):
         """Return True if the function with edit `number` makes no wrong access on these cases (a checked build)."""
 
 
-class OtherBuilds(Protocol):
+class EditBuilder(Protocol):
+    """Function that builds other texts in place of the student's file."""
+
+    def edited(self, part: Part, text: str, *, checked: bool = False) -> EditedBuild | None:
+        """Build `text` in place of the student's file and return the build; None if it cannot be made.
+
+        `checked`: build it with sanitizers.
+        """
+
+
+class OtherBuilds(EditBuilder, Protocol):
     """Other builds of the student's file (`judge.explanation`)."""
 
     @property
@@ -124,12 +134,6 @@ class OtherBuilds(Protocol):
 
     def look(self, part: Part, cases: Sequence[Case]) -> Checked | None:
         """Call the checked build on these cases until it reports a bad access; None without a checked build."""
-
-    def edited(self, part: Part, text: str, *, checked: bool = False) -> EditedBuild | None:
-        """Build `text` in place of the student's file and return the build; None if it cannot be made.
-
-        `checked`: build it with sanitizers.
-        """
 
     def look_in_turn(self, part: Part) -> Checked | None:
         """Call the checked build on all public cases in one runner. Return None without a checked build."""

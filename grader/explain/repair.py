@@ -18,7 +18,7 @@ from functools import partial
 from grader.assignment.records import Case
 from grader.explain import size_probe
 from grader.explain.edited_calls import LIKELY_S, SMALL_S, TINY, TINY_S, EditedCalls
-from grader.explain.judged_part import EditedBuild, JudgedPart, OtherBuilds
+from grader.explain.judged_part import EditBuilder, EditedBuild, JudgedPart
 from grader.explain.repair_inputs import (
     MOST_FURTHER,
     beyond_tiles,
@@ -46,7 +46,7 @@ _SUBTRACTS = re.compile(r"[eE]xp\w*\s*\([^;()]*(?:\([^()]*\)[^;()]*)*-")
 
 def repairs(
     judged: JudgedPart,
-    second: OtherBuilds,
+    second: EditBuilder,
     smallest: Mapping[str, int] | None = None,
     near: Collection[int] = (),
     facts: Collection[int] = (),
@@ -117,7 +117,11 @@ def repairs(
 
 
 def _clean(
-    judged: JudgedPart, second: OtherBuilds, source: str, found: Mapping[int, Edit], cases: Sequence[Case]
+    judged: JudgedPart,
+    second: EditBuilder,
+    source: str,
+    found: Mapping[int, Edit],
+    cases: Sequence[Case],
 ) -> dict[int, Edit]:
     """Return the edits with which sanitizers find no wrong access: with others, a wrong one may only go unnoticed.
 
@@ -143,7 +147,7 @@ def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit
 
 def _found(
     judged: JudgedPart,
-    second: OtherBuilds,
+    second: EditBuilder,
     source: str,
     tried: Sequence[Edit],
     cases: Sequence[Case],
@@ -213,7 +217,7 @@ def _found(
     return found, len(cases) + len(further) + len(larger)
 
 
-def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
+def _built(judged: JudgedPart, second: EditBuilder, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
     """Return a build with all edits that compile; None if MOST_BUILDS tries fail, or no build is possible.
 
     A compiler error removes edits from the next build. In the first PRECISE builds, an error removes the edit at its

@@ -155,7 +155,12 @@ def _calls(body: Body, name: str) -> list[tuple[Place, list[str]]]:
     A declaration of an object (`Span rows(H, K);`) calls a constructor.
     """
     text, found = body.all_code(), list[tuple[Place, list[str]]]()
-    for call in re.finditer(rf"\b{name}\s*(?:<[^<>();]{{0,80}}>\s*)?(?:\w+\s*)?\(", text):
+    # A pointer to an instance of a template, or a container of objects, whose constructor has this name: the arguments
+    # of the calls are unknown.
+    unseen = rf"\b{name}\s*<[^<>();]{{0,80}}>(?!\s*[\w(&*:])|<\s*{name}\s*>"
+    for use in islice(re.finditer(unseen, text), MOST_CALLS):
+        found.append((body.place(body.lines().start + text.count("\n", 0, use.start())), []))
+    for call in re.finditer(rf"\b{name}\b\s*(?:<[^<>();]{{0,80}}>\s*)?(?:\w+\s*)?\(", text):
         if len(found) == MOST_CALLS:
             break
         end = closed(text, call.end(), "()")

@@ -51,6 +51,8 @@ KINDS = (
     statement_edits.resets,
     statement_edits.cleared,
     statement_edits.made_anew,
+    statement_edits.emptied,
+    statement_edits.computed_once,
     statement_edits.other_cases,
     statement_edits.missing_breaks,
     loop_edits.clipped,

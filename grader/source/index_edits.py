@@ -42,6 +42,9 @@ _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
 #: A pointer into an array: `row = x + i * d;`. Groups: array, offset.
 _POINTER_INTO = re.compile(r"=\s*([A-Za-z_]\w*)\s*\+\s*([^;,=?]*\*[^;,=?]*?)\s*(?=[;,])")
 _HALVES = re.compile(r"\b(\w+)\s*=\s*(\w+)\s*/\s*2\s*;")
+_QUOTIENT_OF_SUM = re.compile(
+    r"(\([A-Za-z_]\w*(?:\s*[-+]\s*[A-Za-z_]\w*)+\))\s*/\s*([A-Za-z_]\w*)(?=\s*[;:,)])"
+)
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
 
@@ -72,6 +75,12 @@ def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that round a quotient up, or begin a loop at the multiple below. Also edits to the rest of a half."""
     rounded = list[Edit]()
+    for part in islice(_QUOTIENT_OF_SUM.finditer(code, begin, end), MOST_REMAINDERS):
+        scope = in_scope(known, part.start())
+        if all(is_whole(scope.get(name, "")) for name in WORD.findall(part[0])):
+            place = insertion(part.end(), f" + (@ && {part[1]} % {part[2]} != 0)")
+            new = f"({part[1][1:-1]} + {part[2]} - 1) / {part[2]}"
+            yield ranked_edit(code, 0.4, part.start(), part[0], new, [place])
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = in_scope(known, part.start())
         if is_whole(scope.get(part[1], "")) and is_whole(scope.get(part[2], "int")):
@@ -116,10 +125,10 @@ def quotients_of_remainders(
     code: str, begin: int, end: int, known: Sequence[Name]
 ) -> Iterator[tuple[float, Edit]]:
     """Yield edits that divide by a size in place of a remainder: `k / d` for `k % R`."""
-    remainder = re.compile(r"\b([A-Za-z_]\w*)\s*%\s*([A-Za-z_]\w*)(?=\s*[;,)\]])")
+    remainder = re.compile(r"\b([A-Za-z_]\w*(?:\s*/\s*[A-Za-z_]\w*)?)\s*%\s*([A-Za-z_]\w*)(?=\s*[;,)\]])")
     for part in islice(remainder.finditer(code, begin, end), MOST_REMAINDERS):
         whole = [name for name, kind in in_scope(known, part.start()).items() if is_whole(kind)]
-        for k, by in enumerate(name for name in whole[:MOST_TERMS] if name != part[1]):
+        for k, by in enumerate(name for name in whole[:MOST_TERMS] if name not in part[1].split()):
             new = f"{part[1]} / {by}"
             yield ranked_edit(code, 1.0 + 0.1 * k, part.start(), part[0], new, replaced(part.span(), new))
 
@@ -132,11 +141,16 @@ def masks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
 
 
 def multiples(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that multiply a size by the number by which another line multiplies it: `2 * pad` for `pad`."""
+    """Yield edits that multiply a size by the number by which another line multiplies it: `2 * pad` for `pad`.
+
+    A number of groups, such as `n / 4`, is multiplied by the length of a group.
+    """
     known_multiples = dict.fromkeys(re.compile(r"\b([2-9])\s*\*\s*([A-Za-z_]\w*)").findall(code, begin, end))
+    groups = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*\w+\s*/\s*(\d+)\s*[;,]").findall(code, begin, end)
+    known_multiples |= {(number, name): None for name, number in groups}
     for number, name in islice(known_multiples, MOST_TERMS):
         for one in islice(
-            re.compile(rf"(?<=[-+])\s*({name})(?=\s*[-+;,)\]])").finditer(code, begin, end), MOST_TERMS
+            re.compile(rf"(?<=[-+(\[])\s*({name})(?=\s*[-+;,)\]])").finditer(code, begin, end), MOST_TERMS
         ):
             new = f"{number} * {name}"
             yield ranked_edit(code, 0.8, one.start(1), name, new, replaced(one.span(1), new))

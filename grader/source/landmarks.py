@@ -973,7 +973,11 @@ class Body:
     @cached_property
     def returned(self) -> tuple[str, ...]:
         """Names of the variables in the function's return statements."""
-        texts = re.findall(r"\breturn\b([^;]{0,400});", "\n".join(self.code[self.first - 1 : self.last]))
+        text = "\n".join(self.code[self.first - 1 : self.last])
+        # A lambda expression returns its own values.
+        for own in reversed(list(_LAMBDA.finditer(text))):
+            text = text[: own.end()] + text[closed(text, own.end(), "{}") :]
+        texts = re.findall(r"\breturn\b([^;]{0,400});", text)
         return tuple(
             dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
         )

@@ -187,6 +187,14 @@ def comparisons(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             by, new = ("1", "<=") if one[2] == "<" else ("-1", "<")
             place = insertion(one.end(), f"(@ ? {by} : 0) + ")
             yield ranked_edit(code, 1.1, one.start(), f"{one[1]} {one[2]}", f"{one[1]} {new}", [place])
+    # The index of the largest element so far is compared in place of the element.
+    for one in re.compile(
+        r"\b([A-Za-z_]\w*)\[\w+\]\s*[<>]=?\s*([A-Za-z_]\w*)(?=\s*(?:[)?]|&&|\|\|))"
+    ).finditer(code, begin, end):
+        scope = in_scope(known, one.start())
+        if is_whole(scope.get(one[2], "")) and not is_whole(scope.get(one[1], "float")):
+            new = f"{one[1]}[{one[2]}]"
+            yield ranked_edit(code, 0.3, one.start(2), one[2], new, replaced(one.span(2), new))
     # The limits of a loop or of an array are whole numbers. In a condition, other numbers are compared, too.
     for test in _TEST.finditer(code, begin, end):
         by = test[3][0] if "=" in test[3] else f"{test[3]}="

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from grader.source.cpptext import apart
+from grader.source.cpptext import apart, definitions
 from grader.source.edited_source import MOST_DEPTH, Edit, function_macros, insertion, ranked_edit, replaced
 from grader.source.landmarks import closed
 from grader.source.scopes import (
@@ -59,12 +59,15 @@ _WRITTEN_BACK = re.compile(
     r"(?<=[;{})])\s*float\s+(\w+)\s*=\s*\w*[rR]ead\w*\(\s*([^;()]+)\)\s*(?:;\s*\1\s*\+=|\+)[^;{}]{0,300};"
     r"\s*(\w*[wW]rite\w*)\(\s*\2,\s*\1\s*\)"
 )
+#: An assignment of a maximum or minimum. Groups: variable, function, the call.
+_TAKEN = re.compile(r"(\w+)\s*=\s*(?=((?:std::)?f?(?:max|min)f?)\()([^;?]*\))$")
+#: A call with plain arguments. Groups: function, arguments.
+_PLAIN_CALL = re.compile(r"(?<![\w.:])([A-Za-z_]\w*)\(([\w\s,.+*&-]*)\)")
 _LAMBDA = re.compile(r"=\s*\[[^][]*\]\s*\(")
 #: Steps of pointers at the end of a loop's body, and the most characters that they have.
 LONGEST_STEPS = 200
-_LAST_STEPS = re.compile(
-    r"[;}]\s*((?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+)(?:,\s*(?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+))*;)\s*\}$"
-)
+_STEP = r"(?:\w+\s*\+=[^;,=]+|\+\+\w+|\w+\+\+)"
+_LAST_STEPS = re.compile(rf"[;}}]\s*({_STEP}(?:[,;]\s*{_STEP})*;)\s*\}}$")
 #: A constant reference to a float. Groups: its name, the element.
 _REFERS = re.compile(
     r"\bconst\s+(?:float\s*&|auto\s*&(?=\s*\w+\s*=\s*\*\s*(?:std::)?\w+_element\b))\s*(\w+)\s*=([^;]+)(?=;)"
@@ -136,7 +139,7 @@ def _skipped(code: str, begin: int, jump: re.Match[str], around: Sequence[tuple[
     found = list[str]()
     for _, last in around:
         if steps := _LAST_STEPS.search(code, max(jump.end(), last - LONGEST_STEPS), last + 1):
-            found = [steps[1]]
+            found = [" ".join(steps[1].split())]
     for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
         row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")
         if step := row.search(code, jump.end(), max(jump.end(), statement_end(code, head.end()))):
@@ -295,6 +298,36 @@ def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                     yield 0.95, Edit(line, "", new, (place,), words, declared, "its first value")
 
 
+def computed_once(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that call a function once, before the loop around it: the loop may change what the function reads."""
+    called = {each.name for each in definitions(code)}
+    for at, body, last in outer_loops(code, begin, end):
+        own = set(_LOCAL.findall(code, at, last))
+        for one in islice(_PLAIN_CALL.finditer(code, body, last), MOST_STEPS):
+            if one[1] in called and not own & set(WORD.findall(one[2])):
+                kept = f"gpt149_once_{one.start()}"
+                new = f" std::decay_t<decltype({one[0]})> {kept}{{}}; if (@) {kept} = {one[0]}; "
+                words = f"with {one[0]} computed once, before the loop of line {line_of(code, at)}"
+                places = [insertion(at, new), *replaced(one.span(), kept)]
+                yield ranked_edit(code, 0.8, one.start(), one[0], "", places, words)
+
+
+def emptied(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that empty a vector, to which a loop appends elements, at the start of each loop around."""
+    appends = re.compile(r"\b([A-Za-z_]\w*)\s*\.\s*(?:push_back|emplace_back)\s*\(")
+    loops = loop_bodies(code, begin, end)
+    for one in islice(appends.finditer(code, begin, end), MOST_STATED):
+        declared = [
+            each.begin for each in known if each.name == one[1] and each.begin <= one.start() < each.end
+        ]
+        for body, _ in [
+            loop for loop in loops if max(declared, default=end) <= loop[0] <= one.start() < loop[1]
+        ]:
+            line, new = line_of(code, body), f"{one[1]}.clear();"
+            place, words = insertion(body, f" if (@) {new} "), f"after line {line} add `{new}`"
+            yield 0.9, Edit(line, "", new, (place,), words, line_of(code, one.start()), "appends to it")
+
+
 def missing_breaks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that end a case of a `switch` before the next one."""
     for label in re.compile(r"(?<=[;}])\s*\b(case\b[^:;{}]*|default\s*):(?!:)").finditer(code, begin, end):
@@ -371,6 +404,11 @@ def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
                 places = [(begins, begins + 1, f"= (@ ? {name} : 0) + ("), insertion(ended, ")")]
             rank, other = (1.0, "=") if is_sum else (1.3, "+=")
             yield ranked_edit(code, rank, at, f"{name} {added[2]}", f"{name} {other}", places)
+        # A maximum that replaces the one of the elements before it.
+        if taken := _TAKEN.match(one.text):
+            new = f"{taken[2]}({taken[1]}, {taken[3]})"
+            places = replaced((at + taken.start(3), at + taken.end(3)), new)
+            yield ranked_edit(code, 0.5, at, taken[3], new, places)
         if one.is_bare:
             continue
         # If x[i] is the new maximum, a running sum of exp(x[i] - maximum) is scaled and gets the term exp(0) = 1.
@@ -523,11 +561,12 @@ def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
         copies.append((head.start(), last, end, "", value, head.end(1)))
     for at, first, last, name, value, captures in copies:
         words = set(WORD.findall(value))
+        kinds = ("float", "double", "pointer", "vector") if captures else ("float", "double", "pointer")
         later = [
             (sets.start(), each.name)
             for each in known
             if each.name in words and each.begin <= at < each.end and not each.kind.startswith("const")
-            if is_whole(each.kind) or each.kind.endswith(("float", "double", "pointer"))
+            if is_whole(each.kind) or each.kind.endswith(kinds)
             if (sets := re.compile(_SET_OF.format(each.name)).search(code, first, min(last, each.end)))
         ]
         is_changed = name and re.compile(_SET_OF.format(name)).search(code, first, last)

@@ -165,7 +165,7 @@ def _added_operands(
                 ("0.0f", 1.3) if by in "+-" else ("1.0f", 1.6 if by == "*" and atom in nearest else 2.2)
             )
             rank -= 1.3 * (by == "*" and atom in rescaling)
-            places = value.places(insertion(at, f" {by} (@ ? {atom} : {neutral})"))
+            places = value.places(insertion(at, f" {by} (@ ? (float){atom} : {neutral})"))
             ranked, edit = ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
             yield ranked, replace(edit, is_weak=by == "+" and atom in maxima)
     # In a running softmax, the term of a new maximum is exp(0) = 1.
@@ -272,7 +272,7 @@ def _divided(code: str, value: _Value, summed: Collection[str]) -> Iterator[tupl
     divisors = [atom for atom in value.atoms if WORD.findall(atom)[0] in summed]
     for k, atom in enumerate(divisors[-MOST_ATOMS:]):
         shown = text if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", text) else f"({text})"
-        places = value.places(*wrapped(value.span, " (", f") / (@ ? {atom} : 1.0f)"))
+        places = value.places(*wrapped(value.span, " (", f") / (@ ? (float){atom} : 1.0f)"))
         yield ranked_edit(code, 1.0 + 0.05 * k, value.begin, text, f"{shown} / {atom}", places)
 
 

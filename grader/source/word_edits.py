@@ -31,6 +31,8 @@ _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )
+#: Operations of vectors that are easily exchanged.
+_FAMILIES = (("and", "andnot"), ("add", "sub"), ("fmadd", "fmsub", "fnmadd", "fnmsub"))
 #: The text after an array's name where an element is set to a constant.
 _RESET_OF = re.compile(r"(?:\[[^][]*\])+\s*=\s*-?[\w.]+\s*;")
 #: Before and after an operand of a maximum or minimum: the operand before it; its own index, the operand after it.
@@ -163,7 +165,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             is_weak |= new == f"{old} + 1"
             # A size in place of a computed number of tiles may only make the loop long enough.
             is_weak |= is_bound and old in computed and re.fullmatch(r"[A-Z]\w?|d|n", new) is not None
-            place = (*word.span(), new)
+            # A double in place of a float would change the type of the expression in all calls, as in exp(x - m).
+            is_value = kind == "float" and not is_bare and not before.endswith("&")
+            place = (*word.span(), f"(float){new}" if is_value else new)
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
             # With a counter's end in place of the counter, a function may read the next row or behind the array.
@@ -250,16 +254,24 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def extremes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that exchange min and max, a vector's `and` and `andnot`, or its > and >=, < and <=."""
+    """Yield edits that exchange min and max, operations of vectors (`_FAMILIES`), or their > and >=, < and <=."""
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield ranked_edit(code, 0, one.start(), one[0], new)
-    for one in re.compile(r"\b(_mm\d*_)(and|andnot)(_\w+)(?=\s*\()").finditer(code, begin, end):
-        new = f"{one[1]}{'and' if one[2] == 'andnot' else 'andnot'}{one[3]}"
-        ended = closed(code, one.end() + 1, "()", LONGEST_CALL)
-        place = (one.start(), ended, new + code[one.end() : ended])
-        yield ranked_edit(code, 0, one.start(), one[0], new, [place])
-
+    for family in _FAMILIES:
+        for one in re.compile(rf"\b(_mm\d*_)({'|'.join(family)})(_p[sd])(?=\s*\()").finditer(
+            code, begin, end
+        ):
+            ended = closed(code, one.end() + 1, "()", LONGEST_CALL)
+            for new in [f"{one[1]}{other}{one[3]}" for other in family if other != one[2]]:
+                place = (one.start(), ended, new + code[one.end() : ended])
+                yield ranked_edit(code, 0, one.start(), one[0], new, [place])
+    ordered = re.compile(
+        r"\b(_mm\d*_(?:movehl|movelh|unpacklo|unpackhi|sub|div)_p[sd]\()\s*(\w+)\s*,\s*(\w+)\s*\)"
+    )
+    for one in ordered.finditer(code, begin, end):
+        old, new = f"{one[2]}, {one[3]}", f"{one[3]}, {one[2]}"
+        yield ranked_edit(code, 0.2, one.start(2), old, new, [(*one.span(), f"{one[1]}{new})")])
     for one in re.compile(r"\b_mm\d*_cmp_\w+\(([^;]*?\b_CMP_)([GL])([TE])(_\w+)\s*\)").finditer(
         code, begin, end
     ):

@@ -229,6 +229,7 @@ class Operator(Oracle):
         "maximum_from_plane": ("maxima",),
         "last_of_equal": ("line:[<>]=", "maximum"),
         "sum_not_reset": ("sums", "?divide"),
+        "bias_added_often": ("input:b", "store"),
         "gradient_overwritten": ("overwritten", "?store"),
         "terms_left_out": ("steps", "loops", "sums"),
         "broadcast_wrong_index": (r"line:\[[^\]]*%[^\]]*\]", "store"),

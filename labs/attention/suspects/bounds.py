@@ -95,8 +95,8 @@ def scores_added_to_last_weights(s: Scene) -> Array | None:
 
 @suspect(
     "stale_scores",
-    "QK_t still holds the previous head's weights, and scores are added to them. Only its first row starts from "
-    "zeros: the reset for each (b, h) covers N of the N * N scores.",
+    "QK_t still holds the previous head's weights, and scores are added to them. The reset for each (b, h) "
+    "does not reach the rows below the first ones.",
 )
 def all_rows_but_the_first_kept(s: Scene) -> Array | None:
     kept = s.rows[:, None] > 0

@@ -146,6 +146,10 @@ LINEAR.gives_each(
      lambda s: _product(s) + s.inputs["b"][0]),
     ("bias_often", "bias_added_often", "The bias is added once for each term of the sum: add it once.",
      lambda s: _product(s) + s.sizes["I"] * s.inputs["b"]),
+    *((f"bias_of_{block}", "bias_added_often",
+       f"The bias is added once for each block of {block} terms of the sum: add it once.",
+       lambda s, block=block: _product(s) - (-s.sizes["I"] // block) * s.inputs["b"])
+      for block in (8, 16, 32, 64, 128)),
     ("bias_once", "bias_first_row", "The bias is added only to the first row of Y: add it to each row of the batch.",
      lambda s: _product(s) + only(np.broadcast_to(s.inputs["b"], s.expected.shape), 0)),
     ("bias_subtracted", "bias_sign", "The bias is subtracted.", lambda s: _product(s) - s.inputs["b"]),
