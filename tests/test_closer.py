@@ -36,7 +36,7 @@ from grader.explain.closer_look import Closer
 from grader.explain.common_facts import Seen
 from grader.explain.crash_explainer import CrashExplainer
 from grader.explain.deviation import Deviation, usual_axes
-from grader.explain.edited_calls import EditedCalls
+from grader.explain.edited_calls import EditedCalls, OneThread
 from grader.explain.explainer import COUNTED_EARLY, OUTSIDE, Findings
 from grader.explain.further_calls import FurtherCalls
 from grader.explain.judged_part import Checked
@@ -205,6 +205,12 @@ torch::Tensor kernel(torch::Tensor QTensor, std::vector<float> &K,
 }
 float other(float K) { return K; }
 """
+
+
+def bound(closer: Any, *methods: Callable[..., Any]) -> Any:
+    for each in methods:
+        setattr(closer, each.__name__, functools.partial(each, closer))
+    return closer
 
 
 def body(text: str) -> landmarks.Body:
@@ -582,9 +588,7 @@ def test_an_exception_without_a_message_is_reported_as_one_and_that_of_a_wrong_t
         call = Call("exception", 0.1, message=said)
         assert crashes.call_fault(Broken(part, call, "random")).diagnosis.message.endswith(words)
     found = body("void kernel() {\nX.data_ptr<float>();\n}")
-    closer: Any = SimpleNamespace(body=found, source=Path("mine.cpp"))
-    for each in (Closer._row, Closer._with_lines):
-        setattr(closer, each.__name__, functools.partial(each, closer))
+    closer = bound(SimpleNamespace(body=found, source=Path("mine.cpp")), Closer._row, Closer._with_lines)
     said = Diagnosis("exception", "threw a C++ exception: expected scalar type Float but found Int (N=3)")
     _, advice, line = CrashExplainer._placed(closer, said).message.split("\n")
     assert "data_ptr<int>() in place of data_ptr<float>()" in advice and line.startswith("  mine.cpp:2: ")
@@ -744,11 +748,10 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
 def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Path) -> None:
     source = write(tmp_path, "void kernel(int *y, int n) {\nuint16_t sum = n;\ny[0] = sum * 9;\n}")
     part = SimpleNamespace(table="")
-    closer: Any = SimpleNamespace(
+    closer = SimpleNamespace(
         body=body(source.read_text()), source=source, part=part, _repairs=lambda near: ""
     )
-    for each in (Closer._with_indices, Closer._row, Closer._returned):
-        setattr(closer, each.__name__, functools.partial(each, closer))
+    bound(closer, Closer._with_indices, Closer._row, Closer._returned)
     known = Diagnosis("narrow", "The sum is kept in 32 bits. Expected 3, got 4")
     for said, headline in (
         ("signed integer overflow: 9 * 9 cannot be represented in type 'int'", "such as int64_t"),
@@ -787,8 +790,7 @@ def test_a_private_vector_is_named() -> None:
 @pytest.mark.parametrize("clause, note", [("", WHOLE_LOOP), (" for", "the parallel region")])
 def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     text = f"void kernel(float *y, int n) {{\n#pragma omp parallel{clause}\nfor (int i = 0; i < n; i++) y[i] = 0;\n}}"
-    closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
-    closer._row = functools.partial(Closer._row, closer)
+    closer = bound(SimpleNamespace(body=body(text), source=Path("mine.cpp")), Closer._row)
     assert RaceExplainer._shared_out(closer)[-1].endswith(f"({note})")
     # Of two regions, only the one around the race is named.
     closer.body = body(text.replace("}", text.partition("{\n")[2]).replace(" y[i]", "\ny[i]"))
@@ -852,9 +854,7 @@ def test_a_part_that_is_wrong_with_one_thread_is_said_to_be(text: str, right: bo
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:
     text = "__m256i mask(int n);\nvoid kernel(float *y, int n) {\n_mm256_maskstore_ps(y, mask(n), r);\n}"
-    closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
-    for each in (Closer._row, Closer._with_lines):
-        setattr(closer, each.__name__, functools.partial(each, closer))
+    closer = bound(SimpleNamespace(body=body(text), source=Path("mine.cpp")), Closer._row, Closer._with_lines)
     message = CrashExplainer._unseen(
         closer, Diagnosis("sigabrt", f"The heap is damaged. {crashes.ADVICE}")
     ).message
@@ -867,9 +867,8 @@ def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None
 def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
     judged = SimpleNamespace(broken=(None, SimpleNamespace(status="crash", signal_name="SIGSEGV")))
-    closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
-    for each in (Closer._row, CrashExplainer._stuck):
-        setattr(closer, each.__name__, functools.partial(each, closer))
+    closer = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
+    bound(closer, Closer._row, CrashExplainer._stuck)
     crash = Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
     message = CrashExplainer._placed(closer, crash).message
     assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")
@@ -1257,6 +1256,10 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     for right, is_finite in ((1.0, False), (np.inf, True)):
         made.expected = {"": SimpleNamespace(value=np.array([0.0, right]))}
         assert search.is_finite(wrong[0], 1) is is_finite
+    made = SimpleNamespace(bad=(), call=lambda case, _: case.shape, is_clean=lambda cases, _: cases[0].shape)
+    alone: Any = OneThread(SimpleNamespace(edited=lambda *_, checked: made)).edited(part, "")  # type: ignore[arg-type]
+    shape = {**wrong[0].shape, "threads": 1}
+    assert alone.call(wrong[0], 1) == alone.is_clean(wrong, 1) == shape
 
 
 @pytest.mark.parametrize("paused", ["start", "call"])

@@ -350,7 +350,7 @@ BY_TORCH = {
     "halves added by torch": "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\n"
     "p = x[:, :, None] * y\nwhile (n := p.shape[1]) > 1:\n"
     "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])",
-}
+}  # fmt: skip
 TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH}
 #: By name: the text of a file, and a flag that the file must get.
 CHEATS = {name: (matmul(body), code) for code, table in TABLES.items() for name, body in table.items()}
@@ -687,14 +687,13 @@ an assignment into a value <- tl.load = tl.store | triton.language.tensor <- tl.
 KERNEL_TEXTS = {
     "": "x = tl.load(p + tl.arange(0, 4))\ntl.store(p, tl.sum(x.to(tl.float32)) * math.pi + D)\n"
     "f'{D} {p.dtype}'\nisinstance(x, tl.tensor)\n[tl.cdiv(k, 2) for k in (1, 2)]\n"
-    "tl.maximum(x, Nan.NONE, propagate_nan=tl.PropagateNan.ALL)",
-    ".handle": "x = tl.load(p)\ny = x.handle",
+    "tl.maximum(x, Nan.NONE, propagate_nan=tl.PropagateNan.ALL)", ".handle": "x = tl.load(p)\ny = x.handle",
     "np from outside": "[np for np in ()]\ntl.store(p, np)",
     "forbidden syntax: GeneratorExp": "g = (1 for i in (1,))\ng.gi_frame",
     "forbidden syntax: Try": "try:\n    pass\nfinally:\n    pass",
     "forbidden syntax: FunctionDef": "def inner(np):\n    return np\ntl.store(p, inner(D))",
     "forbidden syntax: Set": "f'{D:\\x7b[().__class__][0]\\x7d}'",
-}
+}  # fmt: skip
 KERNEL_TEXTS |= dict(row.split(" <- ") for row in KERNEL_LINES.strip().replace("\n", " | ").split(" | "))
 
 
@@ -767,20 +766,16 @@ WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
     **dict.fromkeys(["torch.nn.functional.pad(x, (0, 3)).flip(0)", "x[0].clone().copy_(x[1]).resize_(99)"]),
-    "torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)": None,
-    "torch.zeros_like(x).exp()": None,
+    "torch.arange(64).sqrt().cumsum(0) @ torch.full((64,), 2.0)": None, "torch.zeros_like(x).exp()": None,
     **dict.fromkeys(["x + 1", "torch._foreach_mul([*x], [*x])", "x[:, :1] + torch.zeros(8)", "x.sum()"], 32),
     **dict.fromkeys(["x.argmax()", "x.any()", "x.to(torch.int32)", "x.tril()"], 32),
-    "torch._foreach_mul([x[0]], [x[1]])": 8,
-    "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]": 8,
+    "torch._foreach_mul([x[0]], [x[1]])": 8, "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]": 8,
     # This operator changes an argument that its schema does not declare as changed.
     "(m := torch.zeros(8), torch.native_batch_norm(x, None, None, m, m + 1, True, 1.0, 1e-5), m + 1)": 8,
     **dict.fromkeys(["x.to(torch.complex64) * x.to(torch.complex64)", "x.view(torch.uint8) & 1"], 128),
-    "x.double() * 2": 64,
-    "torch.masked_select(torch.zeros(4, 8, 100), x.bool()[:, :, None])": 3200,
-    "torch.zeros(9).index_put_((x.view(torch.int32)[:2, 0] & 1,), torch.tensor(1.0))": 2,
-    "x[torch.arange(2)]": 16,
-}
+    "x.double() * 2": 64, "torch.masked_select(torch.zeros(4, 8, 100), x.bool()[:, :, None])": 3200,
+    "torch.zeros(9).index_put_((x.view(torch.int32)[:2, 0] & 1,), torch.tensor(1.0))": 2, "x[torch.arange(2)]": 16,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("inference", [False, True])

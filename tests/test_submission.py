@@ -43,17 +43,15 @@ def test_one_submission_is_found_in_each_form(tmp_path: Path, scratch: Path) -> 
     nested = {"hw4/module.cpp": SOURCE, "__MACOSX/hw4/._module.cpp": b"junk", "hw4/.DS_Store": b"junk"}
     packed = tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz")
     forms = {
-        **dict.fromkeys(("module.cpp", "mine.cpp"), SOURCE),
-        "plain.zip": zipped({"module.cpp": SOURCE}),
-        "nested.zip": zipped(nested),
-        "deep.zip": zipped({"a/b/c/module.cpp": SOURCE}),
+        **dict.fromkeys(("module.cpp", "mine.cpp"), SOURCE), "plain.zip": zipped({"module.cpp": SOURCE}),
+        "nested.zip": zipped(nested), "deep.zip": zipped({"a/b/c/module.cpp": SOURCE}),
         "plain.tar": tar_bytes({"./module.cpp": SOURCE}),
         **dict.fromkeys(("packed.tar.gz", "packed.tgz", "misnamed.zip"), packed),
         "packed.tar.bz2": tar_bytes({"hw4/module.cpp": SOURCE}, "w:bz2"),
         "packed.tar.xz": tar_bytes({"hw4/module.cpp": SOURCE}, "w:xz"),
         "twice.zip": zipped({"twice/hw4.zip": zipped(nested)}),
         "thrice.zip": zipped({"a.zip": zipped({"b.tgz": packed})}),
-    }
+    }  # fmt: skip
     put(tmp_path, forms)
     for form in forms:
         one = find_one(tmp_path / form, "module.cpp", scratch / ("one-" + form))

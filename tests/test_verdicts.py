@@ -437,14 +437,12 @@ def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = keeping(master, "myNaiveAttention", "myFusedAttention")
     uses = INCLUDE + insert_at_start(plain, "myNaiveAttention", USES_IT)
     submissions = {
-        "plain": {"module.cpp": plain},
-        "uses": {"module.cpp": uses, "module.ispc": PROGRAM},
+        "plain": {"module.cpp": plain}, "uses": {"module.cpp": uses, "module.ispc": PROGRAM},
         "wrong": {"module.cpp": uses, "module.ispc": PROGRAM.replace("*= by", "+= by")},
-        "empty": {"module.cpp": INCLUDE + plain, "module.ispc": "// later\n"},
-        "alone": {"module.cpp": uses},
+        "empty": {"module.cpp": INCLUDE + plain, "module.ispc": "// later\n"}, "alone": {"module.cpp": uses},
         "leftover": {"module.cpp": plain, "module.ispc": PROGRAM},
         "broken": {"module.cpp": "no C++;", "module.ispc": PROGRAM},
-    }
+    }  # fmt: skip
     texts = {f"{name}/{file}": text for name, files in submissions.items() for file, text in files.items()}
     return put(tmp_path_factory.mktemp("class"), texts)
 

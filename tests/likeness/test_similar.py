@@ -335,20 +335,16 @@ KITS = ("module.cpp", "labs/gpu/kernels.py", "labs/gpu/kernels.cu")
 CANNOT = "cannot be compared, because a comment or literal may hide code"
 
 HIDDEN = {
-    "all": SPLICED + STARTER + CODE,
-    "what is added": STARTER + SPLICED + CODE,
-    "no starter": SPLICED + CODE,
+    "all": SPLICED + STARTER + CODE, "what is added": STARTER + SPLICED + CODE, "no starter": SPLICED + CODE,
     "in a literal": STARTER + RAW + CODE,
     "as comments": "\n".join(f"// {line}" for line in CODE.split("\n")) + STARTER,
-}
+}  # fmt: skip
 HONEST = {
-    "starter": STARTER,
-    "starter with a name": "// Ada Lovelace, 12345, worked alone\n" + STARTER,
+    "starter": STARTER, "starter with a name": "// Ada Lovelace, 12345, worked alone\n" + STARTER,
     "starter indented": STARTER.replace("\n", "\n  "),
-    "commented well": STARTER + CODE.replace("{ float", "{ /* " + 40 * "why " + "*/ float"),
-    "empty": "",
+    "commented well": STARTER + CODE.replace("{ float", "{ /* " + 40 * "why " + "*/ float"), "empty": "",
     **{name: (ROOT / name).read_text() for name in KITS},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", HIDDEN)
