@@ -1423,6 +1423,9 @@ def test_no_edit_hides_a_mistake() -> None:
     ("std::vector<float> u(N);\nauto row = [=](int i) { return u[i]; };\nfor (int i = 0; i < N; i++) {\n"
      "u[i] = least(p, d);\nput(_mm_movehl_ps(a, b));\nint k = i / N % d;\n}", "with &u in its [...] | b, a in place of"
      " a, b | with least(p, d) computed once, before the loop of line 7 | i / N / d in place of i / N % d"),
+    ("Running a, all, lane[4];\nfor (int i = (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\n"
+     "s = exp(p[i] - lane[0].m) - all.m;\np += d * d;\n}", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of "
+     "lane[0].m | N * d in place of d * d"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"

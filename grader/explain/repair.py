@@ -40,7 +40,8 @@ LARGEST_OF_FOUND = 1 << 20
 PRECISE = 3
 #: Edits near a wrong access are tried first: from ABOVE lines before it to BELOW lines after it.
 ABOVE, BELOW = 12, 3
-_AUTO = re.compile(r"\bauto\s*[&*]*\s*(\w+)\s*=")
+#: A declaration of a variable. Group 1 is its name.
+_DECLARED = re.compile(r"\b(?!return\b)[A-Za-z_]\w*(?:<[^<>]*>)?[\s&*]+(\w+)\s*(?=[=;\[{(])")
 _SUBTRACTS = re.compile(r"[eE]xp\w*\s*\([^;()]*(?:\([^()]*\)[^;()]*)*-")
 
 
@@ -223,7 +224,7 @@ def _built(judged: JudgedPart, second: EditBuilder, source: str, tried: Sequence
     A compiler error removes edits from the next build. In the first PRECISE builds, an error removes the edit at its
     place. In later builds, or if no edit is at that place, it removes the edits of its line that add a statement. The
     next error of this line removes all other edits of the line. If an error remains at a line without edits, those in
-    the declarations of the `auto` variables on this line are removed.
+    the declarations of the variables on this line are removed.
     """
     bad, lines = set[Edit](), set[int]()
     for k in range(MOST_BUILDS):
@@ -248,11 +249,11 @@ def _built(judged: JudgedPart, second: EditBuilder, source: str, tried: Sequence
             else:
                 bad |= on_line
         if len(bad) == before:
-            # An edit in the declaration of an `auto` changes its type, and the error is at a use of the variable.
+            # An edit in a declaration may remove the variable, or change the type of an `auto`. The error is at a use.
             rows = source.splitlines()
             used = {name for _, line in places for name in re.findall(r"\w+", rows[line - 2])}
-            of_auto = {n for n, row in enumerate(rows, 1) if used & set(_AUTO.findall(row))}
-            bad |= {edit for edit in tried if of_auto & set(edit.lines(source))}
+            declared = {n for n, row in enumerate(rows, 1) if used & set(_DECLARED.findall(row))}
+            bad |= {edit for edit in tried if declared & set(edit.lines(source))}
         if len(bad) == before:
             return None
     return None

@@ -42,9 +42,7 @@ _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
 #: A pointer into an array: `row = x + i * d;`. Groups: array, offset.
 _POINTER_INTO = re.compile(r"=\s*([A-Za-z_]\w*)\s*\+\s*([^;,=?]*\*[^;,=?]*?)\s*(?=[;,])")
 _HALVES = re.compile(r"\b(\w+)\s*=\s*(\w+)\s*/\s*2\s*;")
-_QUOTIENT_OF_SUM = re.compile(
-    r"(\([A-Za-z_]\w*(?:\s*[-+]\s*[A-Za-z_]\w*)+\))\s*/\s*([A-Za-z_]\w*)(?=\s*[;:,)])"
-)
+_QUOTIENT_OF_SUM = re.compile(r"(\([A-Za-z_]\w*(?:\s*[-+]\s*\w+)+\))\s*/\s*([A-Za-z_]\w*)(?=\s*[;:,)])")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")
 
 
@@ -77,10 +75,15 @@ def quotients(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     rounded = list[Edit]()
     for part in islice(_QUOTIENT_OF_SUM.finditer(code, begin, end), MOST_REMAINDERS):
         scope = in_scope(known, part.start())
-        if all(is_whole(scope.get(name, "")) for name in WORD.findall(part[0])):
+        if all(
+            is_whole(scope.get(name, "int" if name.isdigit() else "")) for name in re.findall(r"\w+", part[0])
+        ):
             place = insertion(part.end(), f" + (@ && {part[1]} % {part[2]} != 0)")
             new = f"({part[1][1:-1]} + {part[2]} - 1) / {part[2]}"
             yield ranked_edit(code, 0.4, part.start(), part[0], new, [place])
+            for sign in "+-":
+                place = insertion(part.end(), f" {sign} (@ ? 1 : 0)")
+                yield ranked_edit(code, 0.5, part.start(), part[0], f"{part[0]} {sign} 1", [place])
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = in_scope(known, part.start())
         if is_whole(scope.get(part[1], "")) and is_whole(scope.get(part[2], "int")):

@@ -53,8 +53,8 @@ _DIVIDED = re.compile(r"(?<=[;{}])\s*(\w+)\s*/=\s*(\w+)\s*;|=\s*(\w+|\([^()]*\))
 #: A test that skips. Group 1 is its jump. NEARBY is the largest distance of a test, in characters.
 _SKIPS = re.compile(r"\bif\s*\([^;{}]*\)\s*(continue|return -1)\s*;")
 NEARBY = 300
-#: A step of a pointer by one name. Groups: pointer, name. MOST_SIZES limits the sizes in a product.
-_POINTER_STEP = re.compile(r"\b([A-Za-z_]\w*)\s*\+=\s*([A-Za-z_]\w*)(?=\s*[;,)])")
+#: A step of a pointer by a name or a product of names. Groups: pointer, step. MOST_SIZES limits the sizes in a product.
+_POINTER_STEP = re.compile(r"\b([A-Za-z_]\w*)\s*\+=\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[;,)])")
 MOST_SIZES = 8
 #: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
 _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")

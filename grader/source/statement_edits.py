@@ -78,7 +78,7 @@ _COPIES_OF = re.compile(
 )
 #: The beginning of an assignment, a call, or a postfix `++` or `--`. Declarations and prints do not match.
 _ACTS = re.compile(
-    r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--|\*(?!\w+\s*[,;]))?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
+    r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--|\*(?!\w+\s*[,;]))?(?!(?:const|static|constexpr|alignas|thread_local|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
 #: Template of a pattern. With `format` and a name, the pattern finds the places that set this variable or its elements.
 _SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"

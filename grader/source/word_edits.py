@@ -121,7 +121,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             others = unused if len(unused) <= MOST_UNUSED else []
         # No variable is put on both sides of a comparison: that would switch off a loop or a condition.
         clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"
-        compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
+        is_test = re.search(r"[<>]|[=!]=", re.sub(r"\w<[\w\s:,*]*>", "", clause)) is not None
+        compared = set(WORD.findall(clause)) if is_test else set[str]()
         is_bound = re.search(r"[<>]=?\s*$", code[max(0, at - 4) : at]) is not None
         # Other loops with the same counter may have the right bound.
         counter = re.search(r"\bfor\s*\([^()]*;\s*(\w+)\s*<=?$", before) if is_bound else None
@@ -241,13 +242,18 @@ def members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         whole = [name for name, kind in in_scope(known, one.start()).items() if is_whole(kind)]
         for k, name in enumerate(whole[: -MOST_NAMES - 1 : -1]):
             yield ranked_edit(code, 1.2 + 0.1 * k, one.start(1), one[1], name, replaced(one.span(1), name))
-    member = re.compile(r"(?<=[<=+-])\s*([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))")
+    member = re.compile(
+        r"(?<=[<=+-])\s*([A-Za-z_]\w*(?:\[\w+\])?)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))"
+    )
     found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
     every = dict.fromkeys(one.groups() for one in found)
+    objects = dict.fromkeys(re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.").findall(code, begin, end))
     for one in found:
         is_bound, scope = code[: one.start()].endswith(("<", "<=")), in_scope(known, one.start())
         others = [(a, b) for a, b in every if a in scope and (is_bound or a == one[1])]
-        others = [each for each in others if each != one.groups()]
+        # The same member of another object.
+        alike = [(each, one[2]) for each in objects if scope.get(each, "").endswith(" object")]
+        others = [each for each in (*alike, *others) if each != one.groups()]
         for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
             places = replaced((one.start(1), one.end()), f"{name}.{of}")
             yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}", places)
