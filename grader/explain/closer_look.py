@@ -36,8 +36,6 @@ from grader.explain.relations import CLOSE
 from grader.explain.shown_lines import ShownLines
 from grader.explain.source_mistakes import SourceMistakes
 
-#: Heading of lines if neither a cause nor a change that makes the part right was found.
-UNKNOWN = "The cause is not known. Lines that take part in the result, in"
 UNWRITTEN = (
     "Only one thread works here, so it is not a race: the function reads memory that was never written."
 )
@@ -96,7 +94,7 @@ class Closer(Explainer):
         if repairs:
             lead, shown = self._beside(repairs, lead, shown, has_cause)
         elif shown and not has_cause and dissected is None:
-            shown = [shown[0].replace(clues.HEADING, UNKNOWN, 1), *shown[1:]]
+            shown = ["The cause is not known.", *shown]
         lines = [
             alone,
             *((lead, repairs) if has_cause else (repairs, lead)),

@@ -26,8 +26,10 @@ _RESCALING = re.compile(
 #: A call exp(m - new), the factor of an old sum, and a variable that keeps it. Groups: (variable,) function, operands.
 _RESCALES = re.compile(r"\b((?:std::)?expf?)\s*\(\s*([\w.]+(?:\[\w+\])?)\s*-\s*([\w.]+(?:\[\w+\])?)\s*\)")
 _FACTOR = re.compile(rf"\b(\w+)\s*=\s*{_RESCALES.pattern}\s*[;,]")
-#: A variable or element that is set to a maximum.
-_MAXIMUM = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*\*?\s*(?:std::)?f?max\w*\s*\(")
+#: A variable or element that is set to a maximum, and the first operand.
+_MAXIMUM = re.compile(
+    r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*\*?\s*(?:std::)?f?max\w*\s*\((?:\s*([A-Za-z_]\w*(?:\[\w+\])?)\s*,)?"
+)
 _CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
 _SIZED = re.compile(rf"(?:{_CAST})?(?:\d[\w.]*|[A-Z]\w?|d)$|.*\($")
 #: The operands, operators and brackets of a value. A call is an operand, but the brackets of exp() and log() can move.
@@ -63,7 +65,9 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
     summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
     rescaling = set(_RESCALING.findall(code, begin, end))
     sums = {one[1]: {one[2], one[3]} for one in _SUM_OF_TWO.finditer(code, begin, end)}
-    maxima = list(dict.fromkeys(_MAXIMUM.findall(code, begin, end)))
+    maxima = list(
+        dict.fromkeys(name for found in _MAXIMUM.findall(code, begin, end) for name in found if name)
+    )
     factors = {name: found for name, *found in _FACTOR.findall(code, begin, end)}
     for value in _values(code, begin, end, known):
         yield from _other_brackets(code, value)
