@@ -1425,7 +1425,7 @@ def test_no_edit_hides_a_mistake() -> None:
      " a, b | with least(p, d) computed once, before the loop of line 7 | i / N / d in place of i / N % d"),
     ("Running a, all, lane[4];\nfor (int i = (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\n"
      "s = exp(p[i] - lane[0].m) - all.m;\np += d * d;\n}", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of "
-     "lane[0].m | N * d in place of d * d"),
+     "lane[0].m | N * d in place of d * d | with `* s` after exp(p[i] - lane[0].m)"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"

@@ -40,7 +40,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "casts": (
         "converted to an integer or to half precision",
         lambda body: body.find(
-            r"\(\s*(?:int|long|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|\b(?:int|long)\s*\(|Half|BFloat16|_Float16"
+            r"\(\s*(?:int|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|\b(?:int|long)\s*\(|Half|BFloat16|_Float16"
             r"|0[xX][fF]{4}0{4}|>>\s*16|_cvtps_ph"
         ),
     ),

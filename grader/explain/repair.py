@@ -38,6 +38,8 @@ LARGEST_OF_FOUND = 1 << 20
 #: In the first PRECISE builds, a compiler error removes only the edit at its place. In later builds it also removes
 #: other edits of the same line (see `_built`).
 PRECISE = 3
+#: A text of at most this many characters may be written twice in a description.
+LONGEST_TWICE = 20
 #: Edits near a wrong access are tried first: from ABOVE lines before it to BELOW lines after it.
 ABOVE, BELOW = 12, 3
 #: A declaration of a variable. Group 1 is its name.
@@ -284,4 +286,6 @@ def _words(edit: Edit, source: str = "") -> str:
         after = begin + len(old)
         while old != edit.old and any(old.count(a) > old.count(b) for a, b in ("()", "[]")) and after < end:
             old, new, after = old + source[after], new + source[after], after + 1
+    if len(old) > LONGEST_TWICE and new.startswith(old):
+        return f"with `{new[len(old) :].strip()}` after {old}"
     return f"{new} in place of {old}" if new else f"without {old}"

@@ -113,6 +113,8 @@ _FIXED = re.compile(
 _CAPTURES = re.compile(r"(?<![\w\])])\[(=[^][]*|[\w\s,]*)\]\s*\([^()]*\)\s*\{")
 #: Texts that students copy together with a mistake: the head of a loop, an array's element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
+#: A call of a function of the standard library that gets a range, up to one of its arguments.
+_RANGE = re.compile(r"\b(?:copy|accumulate|m(?:ax|in)_element|fill|transform)\s*\([^;{}]*$")
 #: Brackets and their content, up to three levels.
 _INNERMOST = re.compile(r"[(\[](?:[^][()]|[(\[](?:[^][()]|[(\[][^][()]*[)\]])*[)\]])*[)\]]")
 #: The name of a size or of a tile's length: a capital letter, perhaps with one more character, or d.
@@ -211,7 +213,8 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             is_head = FOR_HEAD.search(row_before(code, begin)) is not None
             is_size = _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new)
             # A range names its array twice: `copy(a.begin(), a.begin() + n, ...)`.
-            if (is_size or code.startswith((".begin()", ".end()"), end)) and not is_head:
+            is_range = code.startswith((".begin()", ".end()"), end) or _RANGE.search(row_before(code, begin))
+            if (is_size or is_range) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
             for piece in _PIECE.finditer(code, code.rfind("\n", 0, begin) + 1, code.find("\n", end)):
                 if piece.start() <= begin and end <= piece.end():

@@ -116,10 +116,11 @@ MAXIMUM: list[Suspect] = [
     row("of_the_smallest", "minimum_taken", "The smallest element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x.min(1, keepdims=True))),
     *(row(f"begun at {start:g}", "maximum_start",
-          f"The maximum begins at {words}, which is larger than all elements of some rows: begin at -inf.",
+          f"The maximum is {words} in rows whose elements are all smaller: does it begin there, or do other numbers "
+          "take part in it? Begin at -inf.",
           lambda s, start=start: shifted(s, np.maximum(s.most, np.float32(start))))
       for start, words in (
-          (0.0, "0, or at numeric_limits<float>::min(), which is the smallest positive number"),
+          (0.0, "0 (or numeric_limits<float>::min(), the smallest positive number)"),
           (-100.0, "-100"),
           (-1000.0, "-1000"),
       )),
@@ -192,8 +193,8 @@ LANES: tuple[Suspect, ...] = tuple(
     row(
         f"{lanes} lanes{' backwards' * backwards}",
         "float_sum",
-        f"The sum of a row is stored in {'one float' if lanes == 1 else f'{lanes} floats'} and loses many small "
-        "numbers: once it is 1 or more, adding a number below 6e-8 does not change it. Sum in double, or in blocks of "
+        f"The sum of a row loses many small numbers, like a sum in {'one float' if lanes == 1 else f'{lanes} floats'}"
+        ": once it is 1 or more, adding a number below 6e-8 does not change it. Sum in double, or in blocks of "
         "some hundred numbers whose sums are then added.",
         lambda s, lanes=lanes, step=-1 if backwards else 1: s.weights / in_lanes(s.weights[:, ::step], lanes),
     )
