@@ -40,7 +40,7 @@ _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Z
 _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
 #: A pointer into an array: `row = x + i * d;`. Groups: array, offset.
-_POINTER_INTO = re.compile(r"=\s*([A-Za-z_]\w*)\s*\+\s*([^;,=?]*\*[^;,=?]*?)\s*(?=[;,])")
+_POINTER_INTO = re.compile(r"=\s*([A-Za-z_]\w*)\s*\+\s*([^;,=?*]{0,40}\*[^;,=?]{0,40}?)\s*(?=[;,])")
 _HALVES = re.compile(r"\b(\w+)\s*=\s*(\w+)\s*/\s*2\s*;")
 _QUOTIENT_OF_SUM = re.compile(r"(\([A-Za-z_]\w*(?:\s*[-+]\s*\w+)+\))\s*/\s*([A-Za-z_]\w*)(?=\s*[;:,)])")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;:,)])")

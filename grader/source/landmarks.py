@@ -52,8 +52,8 @@ _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
 #: The array to which a function of the standard library copies.
 _COPIED_TO = re.compile(
-    r"\b(?:copy(?:_n)?\s*\((?:[^;()]|\([^;()]*\))*,|(?:fill_n|mem(?:cpy|move))\s*\()\s*&?\s*"
-    r"(?=([A-Za-z_]\w*)[^;,]*[,)])"
+    r"\b(?:copy(?:_n)?\s*\((?:[^;()]|\([^;()]{0,80}\)){0,160},|(?:fill_n|mem(?:cpy|move))\s*\()\s*&?\s*"
+    r"(?=([A-Za-z_]\w*)[^;,]{0,80}[,)])"
 )
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
 #: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.

@@ -164,7 +164,7 @@ def compared_quotients(
 ) -> Iterator[tuple[float, Edit]]:
     """Yield edits that divide the result of a comparison as a float: `(float)(c == label) / N`."""
     quotient = re.compile(
-        r"(\((?:[^()]|\([^()]*\))*[=!<>]=?(?:[^()]|\([^()]*\))*\)\s*/\s*[A-Za-z_]\w*)(?!\s*[\w(\[.])"
+        r"(\((?:[^()=!<>;]|\([^()]{0,40}\)){0,80}[=!<>]=?(?:[^()=!<>;]|\([^()]{0,40}\)){0,80}\)\s*/\s*[A-Za-z_]\w*)(?!\s*[\w(\[.])"
     )
     for one in islice(quotient.finditer(code, begin, end), MOST_WORDS):
         new = f"(float){one[1]}"
