@@ -50,11 +50,13 @@ _STEPPING = re.compile(r"\b(\w+)\s*[<>=!]+[^;]*;(?:[^;]*,)?\s*\1\s*(?:\+=\s*(?!1
 #: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
-#: The array to which a function of the standard library copies.
+#: The array to which a function of the standard library copies, as its last or first argument. Copies into a tensor's
+#: memory, as in `fillTensor`, are left out.
 _COPIED_TO = re.compile(
-    r"\b(?:copy(?:_n)?\s*\((?:[^;()]|\([^;()]{0,80}\)){0,160},|(?:fill_n|mem(?:cpy|move))\s*\()\s*&?\s*"
-    r"(?=([A-Za-z_]\w*)[^;,]{0,80}[,)])"
+    r"\bcopy(?:_n)?\s*\((?:[^;()]|\([^;()]{0,80}\)){0,160},\s*&?\s*"
+    r"(?=([A-Za-z_]\w*)\b(?!\s*\.\s*data_ptr)[^;,]{0,80}\)\s*;)"
 )
+_FILLED = re.compile(r"\b(?:fill_n|mem(?:cpy|move))\s*\(\s*&?\s*(?=([A-Za-z_]\w*))")
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
 #: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
@@ -335,7 +337,7 @@ class Body:
     def stores(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that write to one of these arrays: by `name[i] =`, or by a function named write, copy ..."""
         known, _ = self.made_of(names)
-        return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER, _COPIED_TO)
+        return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER, _COPIED_TO, _FILLED)
 
     def values(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set one of these variables or its elements. Skip loop counters and parameters."""

@@ -88,7 +88,7 @@ NAIVE = [
         ("twoDimRead(QK_t, i, j, N) / rowSum);", "twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  /*!*/")),
     bug("offset in a short", "part1", "integer", "", "index",
         ("twoDimWrite(QK_t, i, j, N, score);", "short at = i * N + j;  /*!*/\nQK_t[at] = score;  /*!*/"), within=1),
-    bug("one row of QK_t cleared", "part1", "left over", "stale_scores", "covers N of the N * N scores",
+    bug("one row of QK_t cleared", "part1", "left over", "stale_scores", "does not reach the rows",
         (HEADS, f"{HEADS}\nfor (int e = 0; e < N; e++)  /*!*/\nQK_t[e] = 0;"),
         ("float score = 0.0f;", "float score = QK_t[i * N + j];")),
     bug("row sum never begun", "part1", "unwritten", "", "rowSum",
