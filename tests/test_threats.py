@@ -75,7 +75,6 @@ def cases() -> Iterator[ParameterSet]:
     judges in one tier after the other, so that all use one build.
     """
     for submission in submissions([*CONTROLS, *THREATS]):
-        needs_python_h = "py::list" in submission.text
         # Attacks on file descriptors and on Python need a runner with torch.
         meets_table = submission.first.row in ("A2", "B1", "C1")
         boxes = [box for box in TIERS if box.tier in ALL_ROWS or submission.first.depends_on_tier]
@@ -83,9 +82,8 @@ def cases() -> Iterator[ParameterSet]:
         others = [box for box in boxes if box not in quick]
         for some, table in ((quick, False), (quick, True), (others, True)):
             name = f"{''.join(box.tier for box in some)}: {submission.name}{', with the table' * table}"
-            marks = [pytest.mark.full] * (some is not quick or table != meets_table or needs_python_h)
-            if needs_python_h and not all(map(reads_python_h, some)):
-                marks.append(pytest.mark.skip("no Python.h that compilers in this tier can read"))
+            slow = submission.first.lacking_end is not None
+            marks = [pytest.mark.full] * (some is not quick or table != meets_table or slow)
             if some and (table or not meets_table):
                 yield pytest.param(some, submission, table, id=name, marks=marks)
 
@@ -98,7 +96,8 @@ def test_every_threat_ends_in_its_verdict_or_flag(
     for box in boxes:
         zygote, tier, folder = confinements.zygote(box), box.tier, tmp_path / box.tier
         # Build a row for each tier if its end depends on what the compiler can read there.
-        own = tier * (submission.first.open_end is not None)
+        needs_python_h = submission.first.lacking_end is not None
+        own = tier * (submission.first.open_end is not None or needs_python_h)
         secrets = SECRETS / f"{own}-{test}"
         secrets.mkdir(parents=True, exist_ok=True)
         named = places(secrets)
@@ -114,6 +113,7 @@ def test_every_threat_ends_in_its_verdict_or_flag(
         for path in files:
             path.rmdir() if path.is_dir() else path.unlink()
         assert not wrong
+        assert (rows[0][1].verdict == "unjudged") == (needs_python_h and not reads_python_h(box))
         # If the attack has killed the zygote in tier D, a new one replaces it: wait for the right number of processes.
         assert wait_for(lambda most=processes: len(descendants(os.getpid())) <= most)
         # In tier D a kernel may write to folders that every user may write to.

@@ -307,7 +307,9 @@ READING = [
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
-        top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
+        lacking_end=End(("unjudged",), ("torch_runner",), says="apt install python3-dev"),
+        # The path in the comment makes a file for each folder of secrets, so that each is built.
+        top="// {secret}\nnamespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
         "int next(int a) { return a + 1; }\n",
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',
         build_s=300.0,  # a long limit, because all of torch's headers are compiled

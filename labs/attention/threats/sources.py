@@ -62,6 +62,8 @@ class Threat:
     timed: bool = False
     #: Required outcome in tier D, where the compiler can read the judge's files; None: the same as `end`.
     open_end: End | None = None
+    #: Required outcome if it is "unjudged": the machine lacks what the file needs. None: that is a fault of the kit.
+    lacking_end: End | None = None
     #: Files beside module.cpp: text by name.
     files: Mapping[str, str] = field(default_factory=dict)
     #: Kind of forbidden functions that the row calls, or "". Only rows of one kind share a file, because the flag for
@@ -78,7 +80,10 @@ class Threat:
     #: True: the judge searches the kernel for data races.
     watched: bool = False
 
-    def end_in(self, tier: str) -> End:
+    def end_in(self, tier: str, verdict: str) -> End:
+        """Return the required outcome of a part that got this verdict."""
+        if verdict == "unjudged" and self.lacking_end is not None:
+            return self.lacking_end
         return self.open_end if tier == "D" and self.open_end is not None else self.end
 
     @property
@@ -327,7 +332,7 @@ def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
 
 def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult) -> list[str]:
     """Return the differences between a part's result and the row's required outcome, in words; [] without any."""
-    end, found = threat.end_in(tier), []
+    end, found = threat.end_in(tier, part.verdict), []
     if part.verdict not in end.verdicts:
         found.append(f"ended as {part.verdict}, not {' or '.join(end.verdicts)}: {part.diagnosis}")
     if part.verdict == "rejected" and not any(flag.level == "rejected" for flag in part.flags):
