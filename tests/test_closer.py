@@ -1300,34 +1300,32 @@ TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
 
 def test_no_edit_hides_a_mistake() -> None:
     """Edits that can only hide a mistake are not tried, such as N in place of a tile size, an index or a counter."""
+    tried = functools.partial(edits.candidates, names=["kernel"])
     named = TILED.replace("TILE_SIZE", "24").replace("k += T", "k += last")
-    assert not [each for each in edits.candidates(named, ["kernel"]) if each.line == 2]
+    assert not [each for each in tried(named) if each.line == 2]
     macro = "#define TILE_SIZE 16\n" + TILED.replace("+= N", "+= d * N")
-    assert not [each for each in edits.candidates(macro, ["kernel"]) if each.new.startswith("TILE_SIZE *")]
+    assert not [each for each in tried(macro) if each.new.startswith("TILE_SIZE *")]
     least = "void kernel(torch::Tensor Q, int N, int T) {\nfor (int i = 0; i < N; i += T)\nQ[0] = min(T, N - i);\n}"
-    found = edits.candidates(least, ["kernel"])
-    assert (3, "T", "N") not in [(each.line, each.old, each.new) for each in found]
-    found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
+    assert (3, "T", "N") not in [(each.line, each.old, each.new) for each in tried(least)]
+    found = [(each.line, each.old, each.new) for each in tried(TILED)]
     assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
-    assert not {(3, "k", "N"), (3, "N", "k")} & set(found)
+    assert not {(3, "k", "N"), (3, "N", "k"), (3, "k", "T")} & set(found)
     code = "void kernel(torch::Tensor Q, int N, int d) {\nint a = N < 4 ? 1 : N;\nint b = d < 4 ? 1 : d;\n}"
-    assert not [each for each in edits.candidates(code, ["kernel"]) if each.declared]
+    assert not [each for each in tried(code) if each.declared]
     code = "void kernel(torch::Tensor Q) {\nfor (int i = 0; i < 9; i++) {\nif (Q[i] > t) t = Q[i];\ns += exp(t);\n}\n}"
-    moved = [each for each in edits.candidates(code, ["kernel"]) if "its own before" in each.words]
+    moved = [each for each in tried(code) if "its own before" in each.words]
     assert [(each.line, each.is_weak) for each in moved] == [(3, False), (4, True)]
     code = "void kernel(torch::Tensor Q) {\nfloat s;\nfor (int i = 0; i < 9; i++)\ns += Q[i];\nQ[0] = s;\n}"
-    found = [each.old for each in edits.candidates(code, ["kernel"]) if "before the loop" in each.words]
-    assert "`Q" not in "".join(found)
+    assert "`Q" not in "".join(each.old for each in tried(code) if "before the loop" in each.words)
     code = "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = u + s;}"
-    found = edits.candidates(code, ["kernel"])
-    assert {each.line for each in found if each.words.startswith("this line after")} == {3}
+    assert {each.line for each in tried(code) if each.words.startswith("this line after")} == {3}
     # Brackets around `d % e` would change `N / d % e`; a maximum of equal numbers and a lost reset may hide a mistake.
     code = "int a = N / d % e;\nm[a] = 0;\nx[a] = std::max(m[a], l[a]);\n}"
     code = f"void kernel(torch::Tensor Q, float *m, float *l, float *x, int N, int d, int e) {{\n{code}"
-    made = {(each.line, each.old, each.new): each.is_weak for each in edits.candidates(code, ["kernel"])}
+    made = {(each.line, each.old, each.new): each.is_weak for each in tried(code)}
     code = "void kernel(torch::Tensor Q, double sum, float x, float y) {\nQ[0] = sum + exp(x - y);\n}"
-    texts = [new for each in edits.candidates(code, ["kernel"]) for _, _, new in each.places if "sum" in new]
+    texts = [new for each in tried(code) for _, _, new in each.places if "sum" in new]
     assert texts and all("(float)sum" in text or "sum +" in text for text in texts), (
         "a double would hide an overflow"
     )
@@ -1420,12 +1418,13 @@ def test_no_edit_hides_a_mistake() -> None:
      "_mm_storeu_ps(o, _mm_fmsub_ps(a, b, c));\nput(i);\np += d;\n++o;\n}",
      "after line 7 add `u.clear();` | with `p += d; ++o;` before it | p[top] in place of top | 4 * n4 in | "
      "std::max(s, std::max(t, p[n4 + i])) in | _mm_fnmadd_ps in | (N - d + d - 1) / d in"),
-    ("std::vector<float> u(N);\nauto row = [=](int i) { return u[i]; };\nfor (int i = 0; i < N; i++) {\n"
-     "u[i] = least(p, d);\nput(_mm_movehl_ps(a, b));\nint k = i / N % d;\n}", "with &u in its [...] | b, a in place of"
-     " a, b | with least(p, d) computed once, before the loop of line 7 | i / N / d in place of i / N % d"),
-    ("Running a, all, lane[4];\nfor (int i = (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\n"
-     "s = exp(p[i] - lane[0].m) - all.m;\np += d * d;\n}", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of "
-     "lane[0].m | N * d in place of d * d | with `* s` after exp(p[i] - lane[0].m)"),
+    ("std::vector<float> u(N);\nauto row = [=](int i) { return u[i]; };\nfor (int i = 0; i < N; i++) {\nu[i] = least("
+     "p, d);\nput(_mm_movehl_ps(a, b));\nint k = i / N % d, m = (i * d + k);\nt += *std::max_element(p, p + N);\n}",
+     "with &u in its [...] | b, a in place of a, b | with least(p, d) computed once, before the loop of line 7 | with"
+     " *std::max_element(p, p + N) computed once | i / N / d in place of i / N % d | k * N + i in place of i * d + k"),
+    ("Running a, all, lane[4];\nfor (int i = (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\ns = exp("
+     "p[i] - lane[0].m) - all.m;\np += d * d;\n}", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of lane[0"
+     "].m | N * d in place of d * d | with `* s` after exp(p[i] - lane[0].m)"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"

@@ -19,7 +19,16 @@ from grader.source import index_edits, loop_edits, statement_edits, term_edits, 
 from grader.source.cpptext import Definition, blanked, definitions, named_numbers
 from grader.source.edited_source import Edit
 from grader.source.landmarks import closed
-from grader.source.scopes import FOR_HEAD, WORD, collapsed, declared_names, line_of, row_before, statement_end
+from grader.source.scopes import (
+    FOR_HEAD,
+    SIZE,
+    WORD,
+    collapsed,
+    declared_names,
+    line_of,
+    row_before,
+    statement_end,
+)
 
 #: Limits on edits, and on characters and variables of a source.
 MOST_EDITS, LARGEST, MOST_KNOWN = 2400, 1 << 17, 1000
@@ -117,8 +126,6 @@ _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\
 _RANGE = re.compile(r"\b(?:copy|accumulate|m(?:ax|in)_element|fill|transform)\s*\([^;{}]*$")
 #: Brackets and their content, up to three levels.
 _INNERMOST = re.compile(r"[(\[](?:[^][()]|[(\[](?:[^][()]|[(\[][^][()]*[)\]])*[)\]])*[)\]]")
-#: The name of a size or of a tile's length: a capital letter, perhaps with one more character, or d.
-_SIZE = re.compile(r"[A-Z]\w?|d")
 
 
 def candidates(source: str, names: Sequence[str]) -> list[Edit]:
@@ -211,7 +218,7 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             # A line may use one wrong size several times, as in `(N + Bc - 1) / Bc`. Leave out heads of loops: if the
             # step of a loop over tiles is changed, this may hide a mistake.
             is_head = FOR_HEAD.search(row_before(code, begin)) is not None
-            is_size = _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new)
+            is_size = SIZE.fullmatch(code, begin, end) and SIZE.fullmatch(new)
             # A range names its array twice: `copy(a.begin(), a.begin() + n, ...)`.
             is_range = code.startswith((".begin()", ".end()"), end) or _RANGE.search(row_before(code, begin))
             if (is_size or is_range) and not is_head:
@@ -227,7 +234,7 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             places = tuple(place for _, edit in each for place in edit.places)
             where = f"in lines {' and '.join(lines)}" if len(lines) > 1 else f"{len(each)} times in this line"
             words = f"{first.new} in place of {first.old}, {where}"
-            is_size = _SIZE.fullmatch(first.old) and _SIZE.fullmatch(first.new)
+            is_size = SIZE.fullmatch(first.old) and SIZE.fullmatch(first.new)
             # An edit of an index in several lines is weak: the array stays consistent, which may hide a mistake.
             is_weak = first.is_weak or (len(lines) > 1 and "[" in code[places[0][0] - 1 : places[0][1] + 1])
             edit = replace(first, places=places, words=words, is_weak=is_weak)

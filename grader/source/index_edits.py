@@ -11,7 +11,7 @@ from itertools import islice, product, zip_longest
 from grader.source.cpptext import apart
 from grader.source.edited_source import Edit, insertion, ranked_edit, replaced, scaled, wrapped
 from grader.source.landmarks import closed
-from grader.source.scopes import TILE_END, WORD, Name, in_scope, is_whole, line_of, row_before
+from grader.source.scopes import SIZE, TILE_END, WORD, Name, in_scope, is_whole, line_of, row_before
 from grader.source.word_edits import FACTOR, LONGEST_CALL, MOST_ALIKE, MOST_UNUSED, MOST_WORDS, block_lengths
 
 #: Limits on the names that are added to one sum, and on remainders.
@@ -36,6 +36,10 @@ _ROW_LENGTH = re.compile(r"([A-Za-z_][\w.]*)\[(?:[^][;]*[\w)])\s*\*\s*([A-Za-z_]
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 #: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
 _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
+#: The same, also outside of square brackets.
+_FLAT = re.compile(
+    r"(?<=[(\[,+=])\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*(?=[)\],;])"
+)
 #: A variable that is set to a quotient, and a loop that begins at a variable. Groups: variable, divisor; variable.
 _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
@@ -57,6 +61,14 @@ def exchanged_indices(code: str, begin: int, end: int, known: Sequence[Name]) ->
         if flat[1] != flat[3]:
             ends = replaced((flat.start(1), flat.end(3)), index)
             yield ranked_edit(code, 1, flat.start(1), flat[0].strip(), index, ends)
+    # The row length may be wrong, too: `b * H + h` in place of `h * B + b`.
+    for flat in islice(_FLAT.finditer(code, begin, end), MOST_WORDS):
+        kinds = in_scope(known, flat.start(1))
+        sizes = [name for name, kind in kinds.items() if SIZE.fullmatch(name) and is_whole(kind)]
+        for k, size in enumerate([name for name in sizes if name not in flat.groups()][:MOST_UNUSED]):
+            index, span = f"{flat[3]} * {size} + {flat[1]}", (flat.start(1), flat.end(3))
+            old = f"{flat[1]} * {flat[2]} + {flat[3]}"
+            yield ranked_edit(code, 1.2 + 0.1 * k, flat.start(1), old, index, replaced(span, index))
 
 
 def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

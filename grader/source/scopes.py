@@ -29,6 +29,8 @@ _AUTO = re.compile(r"\bauto\s+(\w+)\s*=\s*-?(\d+\.?\d*f?|\.\d+f?)\s*(?=[;,])")
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
 )
+#: The name of a size or of a tile's length: a capital letter, perhaps with one more character, or d.
+SIZE = re.compile(r"[A-Z]\w?|d")
 FOR_HEAD = re.compile(r"\bfor\s*\(")
 #: A variable that is set to the end of a tile. Groups: the variable, the value.
 TILE_END = re.compile(r"\b(\w+)\s*=([^;=]{0,200}(?:(?i:\bmin)|\?)[^;=]{0,200});")

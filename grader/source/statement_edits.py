@@ -62,7 +62,9 @@ _WRITTEN_BACK = re.compile(
 #: An assignment of a maximum or minimum. Groups: variable, function, the call.
 _TAKEN = re.compile(r"(\w+)\s*=\s*(?=((?:std::)?f?(?:max|min)f?)\()([^;?]*\))$")
 #: A call with plain arguments. Groups: function, arguments.
-_PLAIN_CALL = re.compile(r"(?<![\w.:])([A-Za-z_]\w*)\(([\w\s,.+*&-]*)\)")
+_PLAIN_CALL = re.compile(r"(?<![\w.:])\*?(?:std::)?([A-Za-z_]\w*)\(((?:[\w\s,.+*&-]|\(\))*)\)")
+#: Functions of the standard library that read a range.
+_OF_RANGES = {"max_element", "min_element", "accumulate", "reduce", "inner_product"}
 _LAMBDA = re.compile(r"=\s*\[[^][]*\]\s*\(")
 #: Steps of pointers at the end of a loop's body, and the most characters that they have.
 LONGEST_STEPS = 200
@@ -300,11 +302,12 @@ def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
 
 def computed_once(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that call a function once, before the loop around it: the loop may change what the function reads."""
-    called = {each.name for each in definitions(code)}
+    called = {each.name for each in definitions(code)} | _OF_RANGES
     for at, body, last in outer_loops(code, begin, end):
         own = set(_LOCAL.findall(code, at, last))
-        for one in islice(_PLAIN_CALL.finditer(code, body, last), MOST_STEPS):
-            if one[1] in called and not own & set(WORD.findall(one[2])):
+        calls = (one for one in _PLAIN_CALL.finditer(code, body, last) if one[1] in called)
+        for one in islice(calls, MOST_STEPS):
+            if not own & set(WORD.findall(one[2])):
                 kept = f"gpt149_once_{one.start()}"
                 new = f" std::decay_t<decltype({one[0]})> {kept}{{}}; if (@) {kept} = {one[0]}; "
                 words = f"with {one[0]} computed once, before the loop of line {line_of(code, at)}"

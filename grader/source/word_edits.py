@@ -134,6 +134,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
+        elif re.search(rf"\bfor\s*\([^;()]*\b{old}\s*=[^;]*;[^;]*$", before):
+            # Without its counter, a condition switches the loop off, or never ends it.
+            others = []
         elif is_bound and is_whole(kind):
             # OpenMP does not allow a loop's counter in the bound of the same loop.
             others = [name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", before)]
