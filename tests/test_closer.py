@@ -499,9 +499,8 @@ def test_the_work_of_helpers_counts_at_their_calls() -> None:
     assert numbers(found.zeroed_in("d")) == [9, 13], "memset is outside of the loop"
     assert numbers(found.restarts("d")) == [10, 11] and not found.restarts("N")
     own = HELPED.replace("last(const float *x) { return std::exp(x[0])", "last(float x) { return 1 + x")
-    assert [line for line, _ in shown(own, "part4", ["own_exp"])] == [2] and not shown(
-        HELPED, "part4", ["own_exp"]
-    )
+    assert [line for line, _ in shown(own, "part4", ["own_exp"])] == [2]
+    assert not shown(HELPED, "part4", ["own_exp"])
     assert shown(HELPED, "part2", ["restarts:d"]) == [], "a sum of scores is not one of the output"
     assert [(place.line, name) for place, name in found.never_begun()] == [(12, "lij")]
     looked_for = ["nowait", "shares", "added", "rest:N,d", "instead:K,V", "input:Q"]
@@ -878,9 +877,8 @@ def test_a_loop_that_cannot_end_explains_a_crash(tmp_path: Path) -> None:
     sites: Any = SimpleNamespace(found=[Site(sanitize.reports(said, write(tmp_path, text))[0], "'random'")])
     closer.part, closer.second = None, SimpleNamespace(look=lambda *_: SimpleNamespace(sites=sites))
     closer._with_indices = lambda places, _: [places]
-    assert (
-        "\n  mine.cpp:2: for" in CrashExplainer._placed(closer, Diagnosis("protocol", "No result.")).message
-    )
+    placed = CrashExplainer._placed(closer, Diagnosis("protocol", "No result."))
+    assert "\n  mine.cpp:2: for" in placed.message
     # A proven access outside of an array comes before a time-out, which it may have caused.
     judged.broken = (None, Call("timeout"))
     said = said.replace("division by zero", "index 9 out of bounds for type 'int [8]'")
@@ -1320,15 +1318,13 @@ def test_no_edit_hides_a_mistake() -> None:
     assert "`Q" not in "".join(each.old for each in tried(code) if "before the loop" in each.words)
     code = "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = u + s;}"
     assert {each.line for each in tried(code) if each.words.startswith("this line after")} == {3}
-    # Brackets around `d % e` would change `N / d % e`; a maximum of equal numbers and a lost reset may hide a mistake.
+    # Brackets around `d % e` would change `N / d % e`. A maximum of equal numbers, a lost reset or a double may hide it.
     code = "int a = N / d % e;\nm[a] = 0;\nx[a] = std::max(m[a], l[a]);\n}"
     code = f"void kernel(torch::Tensor Q, float *m, float *l, float *x, int N, int d, int e) {{\n{code}"
     made = {(each.line, each.old, each.new): each.is_weak for each in tried(code)}
     code = "void kernel(torch::Tensor Q, double sum, float x, float y) {\nQ[0] = sum + exp(x - y);\n}"
     texts = [new for each in tried(code) for _, _, new in each.places if "sum" in new]
-    assert texts and all("(float)sum" in text or "sum +" in text for text in texts), (
-        "a double would hide an overflow"
-    )
+    assert texts and all("(float)sum" in text or "sum +" in text for text in texts)
     assert (2, "d % e", "d / N") not in made and (4, "m", "l") not in made and made[3, "m", "l"]
     length, fact, other = (edited_source.Edit(k, "a", "b", (), is_weak=k == 1) for k in (1, 2, 3))
     assert repair._causes({1: length, 2: fact, 3: other}, ()) == {2: fact, 3: other}
@@ -1419,18 +1415,23 @@ def test_no_edit_hides_a_mistake() -> None:
      "after line 7 add `u.clear();` | with `p += d; ++o;` before it | p[top] in place of top | 4 * n4 in | "
      "std::max(s, std::max(t, p[n4 + i])) in | _mm_fnmadd_ps in | (N - d + d - 1) / d in"),
     ("std::vector<float> u(N);\nauto row = [=](int i) { return u[i]; };\nfor (int i = 0; i < N; i++) {\nu[i] = least("
-     "p, d);\nput(_mm_movehl_ps(a, b));\nint k = i / N % d, m = (i * d + k);\nt += *std::max_element(p, p + N);\n}",
-     "with &u in its [...] | b, a in place of a, b | with least(p, d) computed once, before the loop of line 7 | with"
-     " *std::max_element(p, p + N) computed once | i / N / d in place of i / N % d | k * N + i in place of i * d + k"),
-    ("Running a, all, lane[4];\nfor (int i = (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\ns = exp("
-     "p[i] - lane[0].m) - all.m;\np += d * d;\n}", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of lane[0"
-     "].m | N * d in place of d * d | with `* s` after exp(p[i] - lane[0].m)"),
+     "p, d);\nput(_mm_movehl_ps(a, b));\nfloat e = exp(p[i] - s);\ns = s * e + 1;\nint k = i / N % d, m = (i * d + k)"
+     ";\nt += *std::max_element(p, p + N);\n}", "with &u in its [...] | b, a in place of a, b | with least(p, d) comp"
+     "uted once, before the loop of line 7 | with *std::max_element(p, p + N) computed once | i / N / d in place of i"
+     " / N % d | k * N + i in place of i * d + k | before it add `t *= e;` | 0 in place of exp(p[i] - s) where it is"),
+    ("#define TILES(a, b, n) \\\nfor (int a = 0, b; b = a + 9, a < (n); a = b)\nRunning a, all, lane[4];\nfor (int i "
+     "= (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\ns = exp(p[i] - lane[0].m) - all.m;\np += d * "
+     "d;\no[ids[i]] = s;\n}\nfloat m = mean(N);\nTILES(lo, hi, N) {\nt += lo;\nt /= s;\n}\nsums(4, d);\nconst int w "
+     "= d - 1;\nsums(0, d);", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of lane[0].m | N * d in place "
+     "of d * d | with `* s` after exp(p[i] - lane[0].m) | o[ids[i]] += in place of o[ids[i]] = | mean<float>(N) in | "
+     "this line after the loop of line 15 | w in place of d"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
     source += (
-        f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\nfloat least() {{\n}}\n"
+        f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\nfloat least() {{}}"
     )
+    source += "\nvoid sums(int k, int n) {}\ntemplate <typename T>\nT mean(T n) {\nreturn 1 / n;\n}\n"
     every = edits.candidates(source, ["kernel"])
     assert not [each for each in every if each.new == "-INFINITY" and "inf" not in each.places[0][2]]
     found = "\n".join(map(repair._words, every))

@@ -110,7 +110,8 @@ class Closer(Explainer):
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
         """Return (`lead`, `shown`), shortened to what is printed beside the edits `repairs`.
 
-        The edits make the part right on all inputs, so they outrank guesses at the cause.
+        The edits make the part right on all inputs, so they outrank guesses at the cause, but not what was seen: that
+        elements were not written.
 
         1. If `lead` names the cause (`has_cause`) and an array that an edit resets, `lead` and `shown` stay.
         2. Otherwise `lead` is a guess if the cause is unknown, if `lead` names another array, or if no edited line is
@@ -126,7 +127,11 @@ class Closer(Explainer):
         if has_cause and set_again & arrays:
             return OTHER_CAUSE.sub("", lead), shown
         is_other = bool(set_again and arrays)
-        if numbers is not None and (not has_cause or not named & others or is_other):
+        if (
+            numbers is not None
+            and "not written" not in lead
+            and (not has_cause or not named & others or is_other)
+        ):
             # Keep only the first sentence: the later ones may name causes.
             first = re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0]
             return first, self._old_values(set_again) if set_again else []

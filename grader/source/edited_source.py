@@ -19,12 +19,14 @@ CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
 #: Limit on the depth of nested loops: comments with a depth sort closing braces in `_order`.
 MOST_DEPTH = 900
 #: C++ that edits use, on one line. `gpt149_kept` stores a value that is passed by reference. `gpt149_extreme` is min or
-#: max, `gpt149_least` limits an integer, and `gpt149_set` sets a variable or all elements of an array.
+#: max, `gpt149_least` limits an integer, `gpt149_number` replaces NaN by 0, and `gpt149_set` sets a variable or all
+#: elements of an array.
 HELPERS = (
     "static thread_local float gpt149_kept; "
     "struct gpt149_extreme { bool least; "
     "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } }; "
     "template <class T> T gpt149_least(bool is, long a, T b) { return is && a < (long)b ? (T)a : b; } "
+    "template <class T> T gpt149_number(bool is, T a) { return is && a != a ? T(0) : a; } "
     "inline void gpt149_set(float& a, float v) { a = v; } inline void gpt149_set(double& a, float v) { a = v; } "
     "template <class T> void gpt149_set(T* a, float v, long n) { for (n /= sizeof(T); n-- > 0;) a[n] = v; } "
     "template <class T, decltype(sizeof 0) n> void gpt149_set(T (&a)[n], float v) { for (T& x : a) gpt149_set(x, v); } "

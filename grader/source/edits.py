@@ -26,6 +26,7 @@ from grader.source.scopes import (
     collapsed,
     declared_names,
     line_of,
+    macro_counters,
     row_before,
     statement_end,
 )
@@ -44,6 +45,7 @@ KINDS = (
     word_edits.extremes,
     loop_edits.thread_counts,
     term_edits.integer_sums,
+    term_edits.template_floats,
     term_edits.powers_of_two,
     loop_edits.unsigned_counters,
     index_edits.byte_counts,
@@ -104,6 +106,7 @@ KINDS = (
     term_edits.compared_quotients,
     term_edits.stored_exps,
     term_edits.missing_exps,
+    term_edits.guarded_exps,
     term_edits.kept_copies,
     value_edits.of_values,
     word_edits.numbers,
@@ -111,7 +114,6 @@ KINDS = (
     index_edits.offsets,
     term_edits.single_factors,
 )
-_IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array. Only the number of
 #: `num_threads` in a pragma can be edited.
 _FIXED = re.compile(
@@ -157,8 +159,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
     # Drop edits of `i` in `FOR(i, N)`, a use of a loop macro: the macro declares this counter.
-    by_macro = {(each.begin - len(each.name), each.begin) for each in used}
-    by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
+    by_macro = {(first, last) for first, last, _ in macro_counters(code)}
     kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]
     # Inside a lambda expression, drop edits that use a variable which is not captured, or an array captured by copy.
     for one in _CAPTURES.finditer(code):

@@ -176,8 +176,10 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     blocks, found = block_lengths(code, begin, end, known), _ALIAS.finditer(code, begin, end)
     aliases = [one for one in found if not _IN_HEAD.search(row_before(code, one.start()))]
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
-        declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
-        if declared is not None and declared[1] in blocks:
+        declared = re.match(r"(?:\w+\s+|,\s*)([A-Za-z_]\w*)\s*=", last[0])
+        if declared is not None and (
+            declared[1] in blocks or not is_whole(in_scope(known, last.end()).get(declared[1], "int"))
+        ):
             continue
         at, used, tiles = last.end(), set(WORD.findall(last[0])), set[str]()
         # For a counter's first value, leave out names in the loop's end: a loop that begins at its end does nothing.

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from grader.source.cpptext import macros
+from grader.source.cpptext import apart, macros
 from grader.source.landmarks import closed
 
-#: Largest number of uses of a loop macro that are read.
+#: A declaration of any type. Group 1 is the name.
+_LOCAL = re.compile(
+    r"(?:\b(?:auto|float|double|int|long|bool)\b[\s&*]*|\b(?!(?:return|else)\b)[A-Za-z_][\w:]*(?:<[^;<>]*>[\s&*]*|\s+|\s*&\s*)"
+    r"|,\s*[&*]*(?=\w+\s*=[^=]))"
+    r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
+)
+#: Limit on uses of a macro.
 MOST_USES = 256
 #: Largest number of brackets and semicolons that are read to find the end of a statement.
 MOST_BRACKETS = 2000
@@ -117,10 +123,8 @@ def _declared_names(code: str) -> Iterator[Name]:
         if macro.parameters is None and macro.text.strip().isdigit():
             undone = re.compile(rf"#[ \t]*undef[ \t]+{macro.name}\b").search(code, macro.end)
             yield Name(macro.name, "const int", macro.end, undone.start() if undone else len(code))
-        elif macro.parameters and re.search(rf"\bfor\s*\(\s*int\s+{macro.parameters[0]}\b", macro.text):
-            uses = re.compile(rf"\b{macro.name}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
-            for use in islice(uses.finditer(code, macro.end), MOST_USES):
-                yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
+    for first, last, closing in macro_counters(code):
+        yield Name(code[first:last], "int", last, statement_end(code, closing))
     for name, (kind, at, end) in _declaring_macros(code).items():
         for use in islice(re.compile(rf"\b{name}\s*\(([\w\s,.]*)\)").finditer(code, end), MOST_USES):
             words = [word.strip() for word in use[1].split(",")]
@@ -129,8 +133,10 @@ def _declared_names(code: str) -> Iterator[Name]:
     for one in _AUTO.finditer(code):
         kind = "int" if one[2].isdigit() else "float"
         yield Name(one[1], kind, one.end(), scope_end(code, one.end(), ends))
+    texts = [(macro.begin, macro.end) for macro in macros(code)]
     for one in _DECLARED.finditer(code):
-        if row_before(code, one.start()).lstrip().startswith(("#", "typedef")):
+        is_of_macro = any(first <= one.start() < last for first, last in texts)
+        if is_of_macro or row_before(code, one.start()).lstrip().startswith(("#", "typedef")):
             continue
         held = re.findall(r"<\s*(\w+)", one[5] or "")
         vectors = {"float": "vector", "double": "double vector"}
@@ -145,6 +151,38 @@ def _declared_names(code: str) -> Iterator[Name]:
             of = kind if more[1] or "pointer" not in kind else "float"
             yield Name(more[2], of, _begun(code, more.end()), end)
             at = more.end()
+
+
+@lru_cache(maxsize=4)
+def _counting_macros(code: str) -> dict[str, tuple[list[int], int]]:
+    """Return {loop macro: (positions of the parameters that it declares, end of the macro)}: 0 for `FOR(i, N)`."""
+    found = dict[str, tuple[list[int], int]]()
+    for macro in macros(code):
+        clauses = re.findall(r"\bfor\s*\(\s*(?:int|long|size_t|auto)\s+([^;]*);", macro.text)
+        names = {name for clause in clauses for name in re.findall(r"(?:^|,)\s*(\w+)", clause)}
+        if declared := [k for k, name in enumerate(macro.parameters or ()) if name in names]:
+            found[macro.name] = declared, macro.end
+    return found
+
+
+def macro_counters(code: str, text: str = "") -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, end, end of the macro's use) of each name that a loop macro declares in `text`, a part of `code`.
+
+    Without a text, the whole code is read.
+    """
+    for name, (declared, end) in _counting_macros(code).items():
+        uses = re.compile(rf"\b{name}\s*\(").finditer(text or code, 0 if text else end)
+        for use in islice(uses, MOST_USES):
+            at, last = use.end(), closed(text or code, use.end(), "()")
+            for k, given in enumerate(apart((text or code)[at : last - 1])):
+                if k in declared and (word := re.fullmatch(r"\s*([A-Za-z_]\w*)\s*", given)):
+                    yield at + word.start(1), at + word.end(1), last
+                at += len(given) + 1
+
+
+def words_declared(code: str, text: str) -> set[str]:
+    """Return the names that `text`, a part of `code`, declares."""
+    return {*_LOCAL.findall(text), *(text[first:last] for first, last, _ in macro_counters(code, text))}
 
 
 def _begun(code: str, at: int) -> int:
@@ -300,7 +338,7 @@ def collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]
 @lru_cache(maxsize=4)
 def _loop_words(code: str) -> str:
     """Return a pattern for the words that begin a loop: `for`, and the macros whose text is the head of a `for`."""
-    heads = [macro for macro in macros(code) if macro.parameters and re.match(r"\s*for\s*\(", macro.text)]
+    heads = [macro for macro in macros(code) if macro.parameters and re.match(r"[\s\\]*for\s*\(", macro.text)]
     return "|".join(["for", *(each.name for each in heads if each.text.rstrip().endswith(")"))])
 
 

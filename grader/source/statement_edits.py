@@ -23,6 +23,7 @@ from grader.source.scopes import (
     simple_statements,
     statement_end,
     while_loops,
+    words_declared,
     words_in,
 )
 from grader.source.term_edits import READER
@@ -38,16 +39,10 @@ _FIRST_VALUE = re.compile(
     r"([A-Za-z_][\w:]*(?:<[^;<>]*>)?)\s+(\w+)(\s*\([^;{}]*\)|\s*=\s*-?[\w.:<>()]*(?:\d|INF|max|MAX)[\w.:<>()]*)$"
 )
 _LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
-#: A declaration of any type. Group 1 is the name.
-_LOCAL = re.compile(
-    r"(?:\b(?:auto|float|double|int|long|bool)\b[\s&*]*|\b(?!(?:return|else)\b)[A-Za-z_][\w:]*(?:<[^;<>]*>[\s&*]*|\s+|\s*&\s*)"
-    r"|,\s*[&*]*(?=\w+\s*=[^=]))"
-    r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
-)
 #: A declaration of one number with an initial value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
-_ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
+_ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
 #: A statement that adds to an element, by a writer or by an assignment. Groups: the writer's name and the arguments
 #: for the element; or the element and its indices.
 _PILED_UP = re.compile(
@@ -252,7 +247,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 # A loop that begins elsewhere adds up one tile of the terms: earlier tiles must stay in the sum.
                 is_whole_sum = re.search(r"=\s*0\s*[;,]", code[at:body]) is not None
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
-                if fits and _can_leave(new, code[at:last], own):
+                if fits and _can_leave(code, new, code[at:last], own):
                     opens, closes = _braces(at, loops, is_in_block=body in outer)
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
                     words += ", with braces around both" if opens else ""
@@ -276,10 +271,10 @@ def _braces(at: int, loops: Sequence[tuple[int, int, int]], *, is_in_block: bool
     return ("", "") if is_in_block else (" {", f"/*{MOST_DEPTH - depth:03}*/ }}")
 
 
-def _can_leave(text: str, loop: str, own: Collection[str]) -> bool:
+def _can_leave(code: str, text: str, loop: str, own: Collection[str]) -> bool:
     """Return True if no variable in a text is declared in a loop, except the `own` variables of the text."""
     names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", text)) - {*own}
-    return not names & set(_LOCAL.findall(loop))
+    return not names & words_declared(code, loop)
 
 
 def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -302,9 +297,10 @@ def made_anew(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
 
 def computed_once(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that call a function once, before the loop around it: the loop may change what the function reads."""
-    called = {each.name for each in definitions(code)} | _OF_RANGES
+    called = {each.name for each in definitions(code)} - {each.name for each in function_macros(code)}
+    called |= _OF_RANGES
     for at, body, last in outer_loops(code, begin, end):
-        own = set(_LOCAL.findall(code, at, last))
+        own = words_declared(code, code[at:last])
         calls = (one for one in _PLAIN_CALL.finditer(code, body, last) if one[1] in called)
         for one in islice(calls, MOST_STEPS):
             if not own & set(WORD.findall(one[2])):
@@ -514,11 +510,11 @@ def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         around, text = [loop for loop in loops if loop[1] <= at < loop[2]], " ".join(code[at:last].split())
         if not around or len(text) > LONGEST_UNIT or "#" in text:
             continue
-        own = {*_LOCAL.findall(text), *(each.name for each in known if at <= each.begin < last)}
+        own = {*words_declared(code, text), *(each.name for each in known if at <= each.begin < last)}
         used = " ".join([text, *(words_in(code, text) & {each.name for each in known})])
         first, body, ended = around[-1]
         for place, side in ((first, "before"), (ended, "after")):
-            if _can_leave(used, code[first:ended], own):
+            if _can_leave(code, used, code[first:ended], own):
                 places = [insertion(place, f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
                 words = f"this loop {side} the loop of line {line_of(code, body)}"
                 yield ranked_edit(code, 1.45, at, f"`{text.split('{')[0].strip()}`", "", places, words)
@@ -634,10 +630,10 @@ def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             if outer in shared:
                 continue
             inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
-            own = set(_LOCAL.findall(code, outer, body))
+            own = words_declared(code, code[outer:body])
             inside = {each.name for each in known if body < each.begin < at < each.end}
-            inside |= set(_LOCAL.findall(code, body, at))
-            inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
+            inside |= words_declared(code, code[body:at])
+            inside -= words_declared(code, f"{' '.join(inner)} {code[at:last]}")
             words = used | words_in(code, " ".join(inner))
             # If the statement uses constants that the loop declares, copy their declarations, too.
             needed = sorted(words & inside)
@@ -700,7 +696,7 @@ def kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tup
         if own is None or not around:
             continue
         # Leave out first values with a name that the loop declares.
-        if set(WORD.findall(own[3])) & set(_LOCAL.findall(code, around[-1][0], one.begin)):
+        if set(WORD.findall(own[3])) & words_declared(code, code[around[-1][0] : one.begin]):
             continue
         (kind, name, value), kept = own.groups(), f"gpt149_kept_{own[2]}_{one.begin}"
         places = [

@@ -31,6 +31,8 @@ _BEGUN = re.compile(rf"{_ADDS_UP}(\*\s*\w+|[A-Za-z_]\w*(?:\[[^][]*\]|\([^()]*\))
 _COPIED = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[[^][]*\])?)\s*=(?!=)\s*([A-Za-z_]\w*\[[^][]*\])(?=\s*[;,])"
 )
+#: A function template with one type. Group 1 is its name.
+_TEMPLATE = re.compile(r"\btemplate\s*<\s*(?:typename|class)\s+\w+\s*>[^;{}()]*?\b(\w+)\s*\(")
 #: A number, a variable or an element.
 ATOM = r"[\w.]+(?:\[[^][]*\])?"
 #: A variable that is set to a product. Groups: it, the two factors.
@@ -52,6 +54,18 @@ def integer_sums(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
         cleared = replaced(one.span(1), "0.0f")
         words = f"with 0.0f in place of {one[1]}, the first value of this sum"
         yield ranked_edit(code, 0.3, one.start(1), one[1], "0.0f", cleared, words)
+
+
+def template_floats(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that compute a float in a function template: `mean<float>(n)` in place of `mean(n)`, an integer."""
+    for name in islice(dict.fromkeys(_TEMPLATE.findall(code)), MOST_UNUSED):
+        call = re.compile(rf"\bfloat\s+\w+\s*=\s*({name}(?=\s*\())")
+        for one in call.finditer(code, begin, end):
+            last = closed(code, code.find("(", one.end()) + 1, "()")
+            new = f"{name}<float>{code[one.end() : last]}"
+            yield ranked_edit(
+                code, 0.3, one.start(1), code[one.start(1) : last], new, replaced((one.start(1), last), new)
+            )
 
 
 def _exp_calls(code: str, begin: int, end: int) -> list[tuple[int, int, int]]:
@@ -190,6 +204,15 @@ def missing_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
             if re.search(r"[\[(]", text) and not any(at <= use.start() < last for _, at, last in calls):
                 new = f"{call}{text})"
                 yield ranked_edit(code, 0.9, use.start(), text, new, replaced(use.span(), new))
+
+
+def guarded_exps(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace exp() of a difference by 0 where it is NaN: if two maxima are both -INFINITY."""
+    for first, at, last in _exp_calls(code, begin, end):
+        if "-" in code[at:last]:
+            call = code[first:last]
+            words = f"0 in place of {call} where it is NaN, because -INFINITY is subtracted from -INFINITY"
+            yield ranked_edit(code, 1.4, first, call, "0", wrapped((first, last), "gpt149_number(@, "), words)
 
 
 def kept_copies(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

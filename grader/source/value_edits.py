@@ -30,6 +30,8 @@ _FACTOR = re.compile(rf"\b(\w+)\s*=\s*{_RESCALES.pattern}\s*[;,]")
 _MAXIMUM = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*\*?\s*(?:std::)?f?max\w*\s*\((?:\s*([A-Za-z_]\w*(?:\[\w+\])?)\s*,)?"
 )
+#: A number that grows.
+_ADDED_TO = re.compile(r"\b(\w+)\s*\+=")
 _CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
 _SIZED = re.compile(rf"(?:{_CAST})?(?:\d[\w.]*|[A-Z]\w?|d)$|.*\($")
 #: The operands, operators and brackets of a value. A call is an operand, but the brackets of exp() and log() can move.
@@ -69,7 +71,14 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         dict.fromkeys(name for found in _MAXIMUM.findall(code, begin, end) for name in found if name)
     )
     factors = {name: found for name, *found in _FACTOR.findall(code, begin, end)}
+    added = set(_ADDED_TO.findall(code))
     for value in _values(code, begin, end, known):
+        partners = [
+            name for name, kind in in_scope(known, value.first).items() if kind in ("float", "double")
+        ]
+        yield from _rescaled_partners(
+            code, value, {*rescaling, *factors}, [*filter(added.__contains__, partners)]
+        )
         yield from _other_brackets(code, value)
         yield from _added_operands(code, value, rescaling | _halves(code, value, sums), maxima)
         yield from _rescaled_sums(code, value)
@@ -214,6 +223,29 @@ def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
         place = insertion(value.first, f"(@) ? (void)({target[1]} *= {atom}) : (void)0, ")
         words = f"with {target[1]} * {atom} in place of the old {target[1]}"
         yield ranked_edit(code, 1.05 + 0.1 * k, value.first, atom, "", [place], words)
+
+
+def _rescaled_partners(
+    code: str, value: _Value, factors: Collection[str], sums: Sequence[str]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that rescale one of `sums`, too, where a running softmax rescales another sum to a new maximum.
+
+    `factors`: names of variables that keep `exp(old - new)`.
+    """
+    target = re.match(r"([\w.]+)\s*(\*?=)", code[value.first : value.begin])
+    if target is None:
+        return
+    text, by = code[slice(*value.span)].strip(), rf"(?P<by>{_RESCALES.pattern}|{ATOM})"
+    name = re.escape(target[1])
+    forms = (
+        [rf"{by}$"] if target[2] == "*=" else [rf"{name}\s*\*\s*{by}(?!\w)", rf"{by}\s*\*\s*{name}(?![\w.])"]
+    )
+    found = next(filter(None, (re.match(form, text) for form in forms)), None)
+    if found and (EXP.match(found["by"]) or found["by"] in factors):
+        for k, other in enumerate([each for each in sums if each != target[1]][:MOST_ATOMS]):
+            new = f"{other} *= {found['by']};"
+            place = insertion(value.first, f"(@) ? (void)({new[:-1]}) : (void)0, ")
+            yield ranked_edit(code, 0.6 + 0.05 * k, value.first, "", new, [place], f"before it add `{new}`")
 
 
 def _added_up(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:

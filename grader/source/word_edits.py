@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from grader.source.cpptext import NAMED_NUMBER, macros
+from grader.source.cpptext import NAMED_NUMBER, apart, definitions, macros
 from grader.source.edited_source import EXTREME, Edit, function_macros, ranked_edit, replaced
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, members_of, row_before
@@ -47,6 +47,7 @@ FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
     r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
 )
+_NESTED = r"\((?:[^();]|\([^();]*\))*\)"
 #: Characters that separate the comparisons in a condition.
 _PART = re.compile(r"[;{}&|?]")
 
@@ -103,8 +104,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         kind = scope.get(old, "")
         is_bare = before.endswith(("(", ",")) and after.startswith((",", ")"))
         kinds = {kind, kind.removeprefix("const ")}
-        # Do not replace a whole argument by a constant: the argument may be passed by reference.
-        kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
+        # Do not replace an argument by a constant if it may be passed by reference.
+        may_be_constant = is_whole(kind) and (not is_bare or _is_passed_by_value(code, at))
+        kinds |= {f"const {kind}"} if may_be_constant else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if old in blocks and (least := re.search(r"\bmin\s*\([^;]*$", before)):
             # `min(T, N - i)` with N in place of T would leave a single tile, which hides a mistake.
@@ -217,6 +219,17 @@ def _is_akin(one: str, other: str) -> bool:
 
 def _before(code: str, at: int) -> str:
     return code[max(0, at - 80) : at].rstrip()
+
+
+def _is_passed_by_value(code: str, at: int) -> bool:
+    """Return True if a function of this file gets the argument at an offset by value, or by a constant reference."""
+    call = re.search(rf"(\w+)\s*\(((?:[^();{{}}]|{_NESTED})*)$", code[max(0, at - LONGEST_CALL) : at])
+    named = [each for each in definitions(code) if call is not None and each.name == call[1]]
+    k = len(apart(call[2])) - 1 if call is not None else 0
+    parameters = [apart(code[each.opened : each.closed]) for each in named]
+    return bool(named) and all(
+        k < len(each) and ("&" not in each[k] or "const" in each[k]) for each in parameters
+    )
 
 
 def _is_free(code: str, word: re.Match[str]) -> bool:
