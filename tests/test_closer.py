@@ -1318,7 +1318,7 @@ def test_no_edit_hides_a_mistake() -> None:
     assert "`Q" not in "".join(each.old for each in tried(code) if "before the loop" in each.words)
     code = "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = u + s;}"
     assert {each.line for each in tried(code) if each.words.startswith("this line after")} == {3}
-    # Brackets around `d % e` would change `N / d % e`. A maximum of equal numbers, a lost reset or a double may hide it.
+    # Brackets around `d % e` would change `N / d % e`. A maximum of equal numbers, a lost reset, a double may hide it.
     code = "int a = N / d % e;\nm[a] = 0;\nx[a] = std::max(m[a], l[a]);\n}"
     code = f"void kernel(torch::Tensor Q, float *m, float *l, float *x, int N, int d, int e) {{\n{code}"
     made = {(each.line, each.old, each.new): each.is_weak for each in tried(code)}
