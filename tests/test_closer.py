@@ -1416,21 +1416,22 @@ def test_no_edit_hides_a_mistake() -> None:
      "std::max(s, std::max(t, p[n4 + i])) in | _mm_fnmadd_ps in | (N - d + d - 1) / d in"),
     ("std::vector<float> u(N);\nauto row = [=](int i) { return u[i]; };\nfor (int i = 0; i < N; i++) {\nu[i] = least("
      "p, d);\nput(_mm_movehl_ps(a, b));\nfloat e = exp(p[i] - s);\ns = s * e + 1;\nint k = i / N % d, m = (i * d + k)"
-     ";\nt += *std::max_element(p, p + N);\n}", "with &u in its [...] | b, a in place of a, b | with least(p, d) comp"
-     "uted once, before the loop of line 7 | with *std::max_element(p, p + N) computed once | i / N / d in place of i"
-     " / N % d | k * N + i in place of i * d + k | before it add `t *= e;` | 0 in place of exp(p[i] - s) where it is"),
+     ";\nt += *std::max_element(p, p + N);\n}\neach(N, [&](int q) {\nu[q] += s;\nfloat r[9];\nfor (int k = 0; k < N; "
+     "k++) {\nstd::copy(p, p + d, r);\nt += r[k];\n}\n});\nEACH(j, N) EACH(k, d) o[k] += p[j];", "with &u in its [..."
+     "] | b, a in place of a, b | with least(p, d) computed once, before the loop of line 7 | with *std::max_element("
+     "p, p + N) computed once | i / N / d in place of i / N % d | k * N + i in place of i * d + k | before it add `t "
+     "*= e;` | 0 in place of exp(p[i] - s) where it is | after line 15 add a loop that sets all of u | after line 18 "
+     "add a loop that sets all of r | add `EACH(k, d) o[k] = 0;`"),
     ("#define TILES(a, b, n) \\\nfor (int a = 0, b; b = a + 9, a < (n); a = b)\nRunning a, all, lane[4];\nfor (int i "
      "= (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\ns = exp(p[i] - lane[0].m) - all.m;\np += d * "
-     "d;\no[ids[i]] = s;\n}\nfloat m = mean(N);\nTILES(lo, hi, N) {\nt += lo;\nt /= s;\n}\nsums(4, d);\nconst int w "
-     "= d - 1;\nsums(0, d);", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of lane[0].m | N * d in place "
-     "of d * d | with `* s` after exp(p[i] - lane[0].m) | o[ids[i]] += in place of o[ids[i]] = | mean<float>(N) in | "
-     "this line after the loop of line 15 | w in place of d"),
+     "d;\no[ids[i]] = s;\n}\nfloat m = mean(N);\nTILES(lo, hi, N) {\nt += lo;\nt /= s;\n}\nsums(4, d);\nconst int w ="
+     " d - 1;\nsums(0, d);", "(N - 1) / d + 1 in | d in place of N\n | all.m in place of lane[0].m | N * d in place o"
+     "f d * d | with `* s` after exp(p[i] - lane[0].m) | o[ids[i]] += in place of o[ids[i]] = | mean<float>(N) in | t"
+     "his line after the loop of line 15 | w in place of d"),
 ])  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
-    source += (
-        f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\nfloat least() {{}}"
-    )
+    source += f"const float *p = X.data_ptr();\nfloat s = 0, t = 0, *o;\n{body}\n}}\nfloat least() {{}}"
     source += "\nvoid sums(int k, int n) {}\ntemplate <typename T>\nT mean(T n) {\nreturn 1 / n;\n}\n"
     every = edits.candidates(source, ["kernel"])
     assert not [each for each in every if each.new == "-INFINITY" and "inf" not in each.places[0][2]]
@@ -1460,6 +1461,12 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
     second.edited = lambda _, text: SimpleNamespace(bad=[] if "auto a = N + d;" in text else [(4, 3)])
     with patch.object(repair, "MOST_BUILDS", 3):
         assert repair._built(judged, second, source, found) is not None
+    # A statement that does not compile in one line is not tried in others.
+    ends = [k + 1 for k, letter in enumerate(source) if letter == ";"]
+    alike = [edited_source.Edit(k, "", "bad;", ((k, k, " if (@) bad; "),)) for k in ends]
+    second.edited = lambda _, text: SimpleNamespace(bad=[(3, 42)] * ("bad;" in text))
+    with patch.object(repair, "MOST_BUILDS", 2):
+        assert repair._built(judged, second, source, alike) is not None
 
 
 def test_an_edit_that_leaves_a_wrong_access_is_dropped() -> None:
@@ -1514,9 +1521,7 @@ def test_a_function_that_changes_only_a_copy_is_found() -> None:
         changed = dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop)))
         assert [rest for _, *rest in changed] == [["q", "float"]]
         assert dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop.replace(" q", " &q")))) == []
-    made = body(
-        "void kernel(T XTensor) {\nstd::vector<float> X = formatTensor(XTensor);\nXTensor.zero_();\n}"
-    )
+    made = body("void kernel(T XTensor) {\nstd::vector<float> X = formatTensor(XTensor);\nXTensor.zero_();}")
     assert [(place.line, *rest) for place, *rest in made.cleared_sources()] == [(3, "XTensor", "X")]
 
 

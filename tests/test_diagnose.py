@@ -305,8 +305,7 @@ def test_a_mistake_that_another_input_refutes_is_not_named(of_batch: bool) -> No
 def test_padded_keys_are_named_with_and_without_a_full_block() -> None:
     for shape in (RAGGED, {**ODD, "Bc": 64}):
         x = make_inputs("random", shape, 3)
-        weights = scores(x).exp()
-        padding = -shape["N"] % shape["Bc"]
+        weights, padding = scores(x).exp(), -shape["N"] % shape["Bc"]
         found = explain(x, shape, weights @ x["V"] / (weights.sum(3, keepdim=True) + padding))
         assert found.code == "padded_keys" and "exp(0) = 1" in found.message
 

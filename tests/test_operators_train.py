@@ -294,8 +294,7 @@ def test_digits_can_be_learned_but_not_by_their_means_alone() -> None:
     train, held = digits.draw(2500, 1), digits.draw(600, 2)
     x, y = (each.images.reshape(len(each), -1) / 255.0 for each in (train, held))
     centre = x.mean(0)
-    centred = x - centre
-    wanted = np.eye(10)[train.labels] - 0.1
+    centred, wanted = x - centre, np.eye(10)[train.labels] - 0.1
     weights = np.linalg.solve(centred.T @ centred + 30 * np.eye(784), centred.T @ wanted)
     means = np.stack([x[train.labels == digit].mean(0) for digit in range(10)])
     nearest = ((y**2).sum(1)[:, None] - 2 * y @ means.T + (means**2).sum(1)).argmin(1)

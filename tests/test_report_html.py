@@ -412,8 +412,7 @@ def test_the_profile_is_below_the_verdict_of_a_right_part() -> None:
     table = terminal.table(rows).splitlines()
     assert max(map(len, table)) <= terminal.WIDTH and len(table) == 15
     found, stream = part("part1", "naive", 10), io.StringIO()
-    judged = assignment().part("part1")
-    screen = terminal.Terminal(stream)
+    judged, screen = assignment().part("part1"), terminal.Terminal(stream)
     screen(Settled(judged, found))
     screen(Profiled(judged, "STUDENT", True, "equal", "", 0.1, rows))
     screen(PartDone(judged, replace(found, memory=None)))

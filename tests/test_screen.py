@@ -61,8 +61,7 @@ def test_the_screen_says(row: str, tmp_path: Path) -> None:
     marked = str(line_of(text, "/*!*/")) if "/*!*/" in text else ""
     source = write(tmp_path, text.replace(" /*!*/", ""))
     ended = python(ROOT / "gpt149.py", *arguments.split(), "--module", source, timeout_s=900)
-    shown = " ".join(ended.stdout.split())
-    at = 0
+    shown, at = " ".join(ended.stdout.split()), 0
     for word in words:
         found = [shown.find(" ".join(one.replace("!", marked).split()), at) for one in word.split("|")]
         assert max(found) >= 0, (word, shown)

@@ -328,8 +328,7 @@ def test_only_right_and_unflagged_results_are_on_the_board(graded: Path) -> None
 
 def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: Capture) -> None:
     assert run(["board", str(graded), "--json", str(graded / "field.json")]) == 0
-    said = capsys.readouterr().out
-    page = (graded / "board.html").read_text()
+    said, page = capsys.readouterr().out, (graded / "board.html").read_text()
     read, kept = Page(page), (graded / "pseudonyms.csv").read_text()
     known = {row["id"]: row["pseudonym"] for row in csv.DictReader(kept.splitlines())}
     assert not read.open and "<script" not in page

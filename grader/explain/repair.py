@@ -241,7 +241,9 @@ def _built(judged: JudgedPart, second: EditBuilder, source: str, tried: Sequence
             if number and tried[number - 1] in bad and tried[number - 1].is_insertion:
                 continue  # a further error at an edit that is removed already
             if k < PRECISE and number and tried[number - 1] in on_line:
-                bad.add(tried[number - 1])
+                one = tried[number - 1]
+                # The same statement would not compile in other lines either.
+                bad |= {edit for edit in tried if edit is one or (not one.old and edit.new == one.new)}
                 named.add(line)
             elif line in named:
                 continue  # probably a consequence of the edit of this line that was removed for an earlier error

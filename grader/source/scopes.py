@@ -17,6 +17,8 @@ _LOCAL = re.compile(
     r"|,\s*[&*]*(?=\w+\s*=[^=]))"
     r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
 )
+#: The beginning of a lambda expression that is an argument.
+_PASSED_BODY = re.compile(r"(?<=[(,])\s*\[&[^][]*\]\s*\([^()]*\)\s*\{")
 #: Limit on uses of a macro.
 MOST_USES = 256
 #: Largest number of brackets and semicolons that are read to find the end of a statement.
@@ -316,10 +318,14 @@ def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
 
 
 def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return (begin, end) of the body of each loop in a span. Bodies without braces are left out."""
+    """Return (begin, end) of the body of each loop in a span. Bodies without braces are left out.
+
+    A lambda expression that is an argument counts as a loop: `for_each_tile(N, T, [&](int i) { ... })`.
+    """
     heads = re.compile(rf"\b(?:{_loop_words(code)}|while)\s*\(").finditer(code, begin, end)
     opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
-    return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
+    opened += _PASSED_BODY.finditer(code, begin, end)
+    return sorted((one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None)
 
 
 def collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]]:

@@ -164,7 +164,7 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         is_set = (
             rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*[:=]\s*{each.name}\b"
             rf"|(?<![\w.]){each.name}\.(?:begin|data)\(|[(,]\s*&\s*{each.name}\s*\["
-            rf"|\b(?:{of_macros})\(\s*{each.name}\b"
+            rf"|\b(?:{of_macros})\(\s*{each.name}\b|\b(?:copy(?:_n)?|mem(?:cpy|move))\([^;]*[,(]\s*{each.name}\s*[,)]"
         )
         again = re.compile(
             rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
@@ -224,7 +224,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     For `t[j] += ...` in a loop over j in a loop over k, the edit adds a loop over j before that over k.
     """
     outer = {body: at for at, body, _ in outer_loops(code, begin, end)}
-    loops = list(for_loops(code, begin, end))
+    loops, heads = list(for_loops(code, begin, end)), function_macros(code)
     shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
     piled = [
         (one.start(1), one[2], one[1], "") if one[1] else (one.start(3), one[4], "", one[3])
@@ -245,7 +245,8 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 passed += 1
                 new = f"{zero}{inside}{reset}"
                 # A loop that begins elsewhere adds up one tile of the terms: earlier tiles must stay in the sum.
-                is_whole_sum = re.search(r"=\s*0\s*[;,]", code[at:body]) is not None
+                head = code[at:body] + "".join(one.text for one in heads if code.startswith(f"{one.name}(", at))
+                is_whole_sum = re.search(r"=\s*0\s*[;,]", head) is not None
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
                 if fits and _can_leave(code, new, code[at:last], own):
                     opens, closes = _braces(at, loops, is_in_block=body in outer)
