@@ -245,7 +245,9 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 passed += 1
                 new = f"{zero}{inside}{reset}"
                 # A loop that begins elsewhere adds up one tile of the terms: earlier tiles must stay in the sum.
-                head = code[at:body] + "".join(one.text for one in heads if code.startswith(f"{one.name}(", at))
+                head = code[at:body] + "".join(
+                    one.text for one in heads if code.startswith(f"{one.name}(", at)
+                )
                 is_whole_sum = re.search(r"=\s*0\s*[;,]", head) is not None
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
                 if fits and _can_leave(code, new, code[at:last], own):
