@@ -274,7 +274,7 @@ def test_accessor_without_usable_signature_counts_through_a_part(master: str, tm
     without = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
     assert without != renamed
     # The file must define and call the part's function: a comment and a declaration do not suffice.
-    *_, result = judged(f"{without}// fourDimWrite\nvoid fourDimWrite();\n", tmp_path, "4Daccess", "-N", "70")
+    *_, result = judged(f"{without}// fourDimWrite\nvoid fourDimWrite();\n", tmp_path, "4Dwrite", "-N", "70")
     assert (result["parts"][1]["verdict"], result["parts"][1]["flags"]) == ("missing", [])
     head, kernels = without.split("torch::Tensor myNaiveAttention", 1)
     used = kernels.replace("storeElement(", "fourDimWrite(")
