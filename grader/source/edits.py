@@ -3,9 +3,9 @@
 `candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
 bound changed by 1, a `continue` left out. `grader.source.edited_source` compiles them together. KINDS lists functions
 that yield one kind of edits each, from the modules `word_edits`, `index_edits`, `term_edits`, `value_edits`,
-`statement_edits` and `loop_edits`. They get a source without comments (`code`), the offsets `begin` and `end` of a
-function in it, and its variables (`known`). They yield (rank, edit); the lowest rank is the likeliest edit. The text is
-untrusted. Edits, names and functions are limited in number.
+`statement_edits`, `move_edits` and `loop_edits`. They get a source without comments (`code`), the offsets `begin` and
+`end` of a function in it, and its variables (`known`). They yield (rank, edit); the lowest rank is the likeliest edit.
+The text is untrusted. Edits, names and functions are limited in number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from grader.source import index_edits, loop_edits, statement_edits, term_edits, value_edits, word_edits
+from grader.source import (
+    index_edits,
+    loop_edits,
+    move_edits,
+    statement_edits,
+    term_edits,
+    value_edits,
+    word_edits,
+)
 from grader.source.cpptext import Definition, blanked, definitions, named_numbers
 from grader.source.edited_source import Edit
 from grader.source.landmarks import closed
@@ -70,17 +78,17 @@ KINDS = (
     statement_edits.last_blocks,
     statement_edits.of_statements,
     statement_edits.continued,
-    statement_edits.moves,
-    statement_edits.moved_loops,
+    move_edits.moves,
+    move_edits.moved_loops,
     statement_edits.references,
     statement_edits.copies,
     statement_edits.copied_early,
     statement_edits.cut_values,
-    statement_edits.own_loops,
+    move_edits.own_loops,
     loop_edits.exchanged_loops,
     loop_edits.exchanged_exps,
     loop_edits.exchanged_names,
-    statement_edits.kept,
+    move_edits.kept,
     loop_edits.comparisons,
     loop_edits.conditions,
     loop_edits.whole_rests,

@@ -1,4 +1,4 @@
-"""Edits of statements: remove, move, copy or reset one, or keep its variable. See `grader.source.edits`."""
+"""Edits of statements: remove, copy or reset one. See `grader.source.edits`."""
 
 from __future__ import annotations
 
@@ -22,27 +22,20 @@ from grader.source.scopes import (
     outer_loops,
     simple_statements,
     statement_end,
-    while_loops,
     words_declared,
-    words_in,
 )
 from grader.source.term_edits import READER
 from grader.source.word_edits import FLOAT
 
 #: Limits on statements that set one variable, and on statements of a function to move.
 MOST_STATED, MOST_UNITS = 40, 400
-#: Limits on moving a statement: how many statements or loops it passes, how many loops it leaves, and how many
-#: characters it has.
-MOST_STEPS, MOST_LEVELS, LONGEST_UNIT = 3, 3, 400
-#: A declaration with a first value. Groups: type, name, first value.
-_FIRST_VALUE = re.compile(
-    r"([A-Za-z_][\w:]*(?:<[^;<>]*>)?)\s+(\w+)(\s*\([^;{}]*\)|\s*=\s*-?[\w.:<>()]*(?:\d|INF|max|MAX)[\w.:<>()]*)$"
-)
+#: Limits on moving a statement: how many statements or loops it passes, and how many loops it leaves.
+MOST_STEPS, MOST_LEVELS = 3, 3
 _LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
 #: A declaration of one number with an initial value.
-_OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
+OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
-_ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
+ADDED_TO = re.compile(r"(\*?[\w.]+(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
 #: A statement that adds to an element, by a writer or by an assignment. Groups: the writer's name and the arguments
 #: for the element; or the element and its indices.
 _PILED_UP = re.compile(
@@ -74,16 +67,15 @@ _COPIES_OF = re.compile(
     r"\bfor\s*\(\s*(((?!const\b|auto\b)[A-Za-z_][\w:]*(?:\s*<[^<>;()]*>)?)\s+(\w+))\s*:\s*([^;(){}]+)\)"
 )
 #: The beginning of an assignment, a call, or a postfix `++` or `--`. Declarations and prints do not match.
-_ACTS = re.compile(
+ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--|\*(?!\w+\s*[,;]))?(?!(?:const|static|constexpr|alignas|thread_local|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
 #: Template of a pattern. With `format` and a name, the pattern finds the places that set this variable or its elements.
-_SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"
+SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"
 #: A lambda expression that copies variables. Group 1 is the text in its square brackets.
 _COPIES = re.compile(r"\bauto\s+\w+\s*=\s*\[([^][&]*[\w=][^][]*)\]\s*(?:\([^()]*\))?[^{};]*\{")
 #: A declaration of a number, pointer or iterator with a first value. Group 1 is the name.
 _COPY = re.compile(r"\s*(?:const\s+)?(?:[\w:]+(?:<\w+>)?[\s*]+(?:const\s+)?)?(\w+)\s*=(?!=)")
-_SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
 #: An array's element, or the value of a reader, that is kept as a whole number. Groups: type, name, value, array.
 _CUT = re.compile(r"(?:const\s+)?(int|long|short|unsigned|size_t)\s+(\w+)\s*=\s*((\w+)\s*[\[(][^=;]*)$")
 _WHOLE = re.compile(r"\b(?:u?int\w*|long|short|char|size_t|bool)\b")
@@ -250,8 +242,8 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 )
                 is_whole_sum = re.search(r"=\s*0\s*[;,]", head) is not None
                 fits = is_whole_sum and at not in shared and passed <= MOST_LEVELS
-                if fits and _can_leave(code, new, code[at:last], own):
-                    opens, closes = _braces(at, loops, is_in_block=body in outer)
+                if fits and can_leave(code, new, code[at:last], own):
+                    opens, closes = braces(at, loops, is_in_block=body in outer)
                     words = f"before the loop of line {line_of(code, at)} add `{new}`"
                     words += ", with braces around both" if opens else ""
                     beside = (outer.get(body, at), f"{opens} if (@) {{ {new} }} "), (last, closes)
@@ -265,7 +257,7 @@ def cleared(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 names |= {*WORD.findall(code[at:body])}
 
 
-def _braces(at: int, loops: Sequence[tuple[int, int, int]], *, is_in_block: bool) -> tuple[str, str]:
+def braces(at: int, loops: Sequence[tuple[int, int, int]], *, is_in_block: bool) -> tuple[str, str]:
     """Return texts to put before and after the loop at an offset, so that statements can be added beside it.
 
     They are empty for a loop that is directly in a block. The comment in the second text sorts closing braces.
@@ -274,7 +266,7 @@ def _braces(at: int, loops: Sequence[tuple[int, int, int]], *, is_in_block: bool
     return ("", "") if is_in_block else (" {", f"/*{MOST_DEPTH - depth:03}*/ }}")
 
 
-def _can_leave(code: str, text: str, loop: str, own: Collection[str]) -> bool:
+def can_leave(code: str, text: str, loop: str, own: Collection[str]) -> bool:
     """Return True if no variable in a text is declared in a loop, except the `own` variables of the text."""
     names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", text)) - {*own}
     return not names & words_declared(code, loop)
@@ -369,7 +361,7 @@ def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
     statements = simple_statements(code, begin, end)
     for one in statements:
         at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
-        if own := _OWN.match(one.text):
+        if own := OWN.match(one.text):
             kind, name = own[1], own[2]
             if any(each.name == name and each.kind == kind and each.begin < at < each.end for each in known):
                 new = (
@@ -389,10 +381,10 @@ def of_statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
                         words = f"with the outer {name}: line {line} declares a second {name}, which hides it"
                         yield ranked_edit(code, 0.3, use.begin, name, "", places, words)
             continue
-        if not _ACTS.match(one.text):
+        if not ACTS.match(one.text):
             continue
         yield ranked_edit(code, 1.6, at, shown, "", [insertion(at, skip)], f"without {shown}")
-        added = _ADDED_TO.match(one.text)
+        added = ADDED_TO.match(one.text)
         if added is not None:
             name, begins = added[1], at + added.start(2)
             if in_scope(known, at).get(name, "").endswith("pointer"):
@@ -438,89 +430,6 @@ def continued(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
             if f"{reader}(" in code[:begin] and names <= in_scope(known, own.start()).keys():
                 new = f"{reader}({', '.join(each.strip() for each in place)})"
                 yield ranked_edit(code, 1.1, own.start(1), own[1], new)
-
-
-def moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a statement: past a statement or loop beside it, or into or out of a loop."""
-    loops = list(outer_loops(code, begin, end))
-    statements = simple_statements(code, begin, end)
-    blocks = {one.block: closed(code, one.block, "{}") for one in statements}
-    variables = {each.name for each in known}
-    units = [(one.block, (one.begin, one.end, 0)) for one in statements if not one.is_bare]
-    beside = {block: [unit for of, unit in units if of == block] for block in blocks}
-    """Statements and loops by their block: begin, end, and the offset after the head of a loop (0: no loop)."""
-    for at, body, last in loops:
-        if around := [block for block, ended in blocks.items() if block <= at < ended]:
-            beside[max(around)].append((at, last, body))
-    for one in statements[:MOST_UNITS]:
-        # To "move" a declaration, keep it, and assign its value to the variable again at the new place.
-        own = _OWN.match(one.text)
-        # Do not assign a constant again: the variable would lose a value that later lines read, such as a maximum.
-        is_constant = own and re.match(rf"\s*(?:{FLOAT}|\d+)\s*(?:,|$)", one.text[own.end() :])
-        if one.is_bare or is_constant or not (own or _ACTS.match(one.text)):
-            continue
-        text = one.text[own.start(2) :] if own else one.text
-        # Move the statement only to places at which all of its variables are in scope.
-        names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
-        names |= words_in(code, one.text) & variables
-        to = list[tuple[int, str]]()
-        is_set = _ADDED_TO.match(text)
-        changed = "|".join(names if is_set is None else re.findall(r"\w+", is_set[1])[:1])
-        passed = rf"\b(?:{changed})\b|{_SET_OF.format('|'.join(names))}"
-        row = sorted(beside[one.block])
-        k = [each[0] for each in row].index(one.begin)
-        for step, side, edge in ((1, "after", "start"), (-1, "before", "end")):
-            is_tried = k + step >= 0 and (not own or step > 0)
-            for at, last, body in row[k + step :: step][:MOST_STEPS] if is_tried else ():
-                line = line_of(code, body or at)
-                if line == line_of(code, one.begin) or not re.search(passed, code[at:last]):
-                    continue
-                # Before a loop that adds it up, a sum is still 0.
-                if step < 0 and any(_is_begun_by(code, name, one.block, at, last) for name in names):
-                    continue
-                to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
-                if step > 0 and not own and body:
-                    # The loop inside that loop may be the one that needs the statement again.
-                    nested = [one for one in loops if body < one[0] and one[2] <= last][:MOST_STEPS]
-                    for _, inner, ended in nested:
-                        opened = re.compile(r"\s*\{").match(code, inner)
-                        if opened and re.search(passed, code[inner:ended]):
-                            where = f"at the start of the loop of line {line_of(code, inner)}"
-                            to.append((opened.end(), where))
-                if body and (inside := re.compile(r"\s*\{").match(code, body)):
-                    place = inside.end() if step > 0 else last - 1
-                    to.append((place, f"at the {edge} of the loop of line {line}"))
-        for at, where in to:
-            # At later places in the statement's own block, all its names are in scope.
-            if one.begin < at < blocks[one.block] or names <= in_scope(known, at).keys():
-                places = [insertion(at, f" if (@) {{ {text}; }} ")]
-                places += [] if own else [insertion(one.begin, "if (!(@)) ")]
-                words = f"this line {where}"
-                yield ranked_edit(code, 1.4, one.begin, f"`{one.text};`", "", places, words)
-
-
-def _is_begun_by(code: str, name: str, block: int, at: int, last: int) -> bool:
-    """Return True if a loop from `at` to `last` adds up a variable that its block declares with a constant."""
-    declared = rf"\b(?:float|double|auto)\s+{name}\s*(?:=\s*(?:{FLOAT}|0)\s*)?;"
-    is_declared = re.compile(declared).search(code, block, at) is not None
-    return is_declared and re.compile(rf"(?<![\w.]){name}\s*\+?=(?!=)").search(code, at, last) is not None
-
-
-def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a short loop before or after the loop around it."""
-    loops = list(outer_loops(code, begin, end))
-    for at, _, last in loops[:MOST_UNITS]:
-        around, text = [loop for loop in loops if loop[1] <= at < loop[2]], " ".join(code[at:last].split())
-        if not around or len(text) > LONGEST_UNIT or "#" in text:
-            continue
-        own = {*words_declared(code, text), *(each.name for each in known if at <= each.begin < last)}
-        used = " ".join([text, *(words_in(code, text) & {each.name for each in known})])
-        first, body, ended = around[-1]
-        for place, side in ((first, "before"), (ended, "after")):
-            if _can_leave(code, used, code[first:ended], own):
-                places = [insertion(place, f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
-                words = f"this loop {side} the loop of line {line_of(code, body)}"
-                yield ranked_edit(code, 1.45, at, f"`{text.split('{')[0].strip()}`", "", places, words)
 
 
 def references(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -569,9 +478,9 @@ def copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iter
             for each in known
             if each.name in words and each.begin <= at < each.end and not each.kind.startswith("const")
             if is_whole(each.kind) or each.kind.endswith(kinds)
-            if (sets := re.compile(_SET_OF.format(each.name)).search(code, first, min(last, each.end)))
+            if (sets := re.compile(SET_OF.format(each.name)).search(code, first, min(last, each.end)))
         ]
-        is_changed = name and re.compile(_SET_OF.format(name)).search(code, first, last)
+        is_changed = name and re.compile(SET_OF.format(name)).search(code, first, last)
         # A variable that gets its new value from the copy is not set too late: `t = sum + y; sum = t;`.
         later = [
             each
@@ -604,7 +513,7 @@ def cut_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
             (each.end for each in known if each.name == own[2] and one.begin < each.begin <= one.end),
             default=0,
         )
-        is_set = re.compile(_SET_OF.format(own[2])).search(code, one.end, last)
+        is_set = re.compile(SET_OF.format(own[2])).search(code, one.end, last)
         if is_set or not kind.endswith(("vector", "pointer", "array")) or _WHOLE.search(kind):
             continue
         uses = islice(re.compile(rf"(?<![\w.]){own[2]}\b").finditer(code, one.end, last), MOST_STATED)
@@ -612,100 +521,3 @@ def cut_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
         if places:
             words = f"float in place of {own[1]}, which cuts {own[3]} to a whole number"
             yield ranked_edit(code, 0.4, one.begin, own[1], "float", places, words)
-
-
-def own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a statement out of the loops around it, to the place before or after one of these loops.
-
-    The moved statement may still need the loops that it leaves. So some edits put copies of these loops around it: of
-    all, or of all but the outermost one.
-    """
-    apart = {at for at, _, _ in outer_loops(code, begin, end)}
-    shared = {at for nest in collapsed(code, begin, end) for at, _ in nest}
-    loops = sorted([*for_loops(code, begin, end), *while_loops(code, begin, end)])
-    sets = re.compile(r"(?<=[;{})])\s*(?!for\b|if\b)[\w.]+(?:\[[^][]*\])*\s*[-+*/]?=(?!=)")
-    for at, last in islice(_units(code, loops), MOST_UNITS):
-        acts = sets.search(code, at, last)
-        acts_on = line_of(code, acts.end()) if acts else 0
-        used = words_in(code, code[at:last])
-        around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
-        for level, (outer, body, ended) in enumerate(around):
-            if outer in shared:
-                continue
-            inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
-            own = words_declared(code, code[outer:body])
-            inside = {each.name for each in known if body < each.begin < at < each.end}
-            inside |= words_declared(code, code[body:at])
-            inside -= words_declared(code, f"{' '.join(inner)} {code[at:last]}")
-            words = used | words_in(code, " ".join(inner))
-            # If the statement uses constants that the loop declares, copy their declarations, too.
-            needed = sorted(words & inside)
-            declared = [_constant(code, name, body, at) for name in needed] if not level else [""]
-            declared = [text if len(inside & set(WORD.findall(text))) == 1 else "" for text in declared]
-            for copied in (inner, [code[outer:body], *inner]):
-                if (copied is inner and words & (own | inside)) or (words & inside and not all(declared)):
-                    continue
-                copy = " ".join(f"{' '.join(copied)} {{ {' '.join(declared)} {code[at:last]} }}".split())
-                text = f" if (@) {{ {copy} }} "
-                how = "this statement" if "\n" in code[at:last] else "this line"
-                how += f" and the declaration of {' and '.join(needed)}" if any(declared) else ""
-                how += " in a loop of its own" if copied else ""
-                # Add braces if this loop is another loop's body without braces.
-                opens, closes = _braces(outer, loops, is_in_block=outer in apart)
-                for side in ("before", "after"):
-                    shown = f"{how} {side} the loop of line {line_of(code, outer)}"
-                    beside = [insertion(outer, opens + text), insertion(ended, closes)]
-                    if side == "after":
-                        beside = [insertion(outer, opens), insertion(ended, closes[:-2] + text + closes[-2:])]
-                    places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
-                    # An edit is weak if the loop sets values that the statement then uses too early.
-                    is_weak = side == "before" and bool(used & set(_SET_BEFORE.findall(code, body, at)))
-                    rank = 1.3 + 0.05 * len(copied)
-                    _, edit = ranked_edit(code, rank, at, code[at:last], "", places, shown)
-                    other = acts_on if acts_on != edit.line else 0
-                    yield rank, replace(edit, is_weak=is_weak, declared=other, note="the same statement")
-
-
-def _constant(code: str, name: str, begin: int, end: int) -> str:
-    """Return the declaration of the constant or pointer `name` between two offsets; "" without one."""
-    kind = rf"(?:const(?:expr)?\s+\w+\s*\*?|\w+\s*\*)\s*{name}\s*=[^;{{}}]*;"
-    found = re.compile(kind).search(code, begin, end)
-    return found[0] if found else ""
-
-
-def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the statements that may be moved, in each loop with braces. `for` and `if` are included."""
-    for _, body, last in loops:
-        opened = re.compile(r"\s*\{").match(code, body)
-        at = opened.end() if opened else last
-        while at < last - 1:
-            at += len(code[at:last]) - len(code[at:last].lstrip())
-            ended = statement_end(code, at)
-            while (other := re.compile(r"\s*else\b").match(code, ended)) is not None:
-                ended = statement_end(code, other.end())
-            text = code[at:ended]
-            is_moved = len(text) <= LONGEST_UNIT and (_ACTS.match(text) or re.match(r"(?:for|if)\b", text))
-            if is_moved and not re.search(r"#|\b(?:return|break|continue)\b", text):
-                yield at, ended
-            at = max(ended, at + 1)
-
-
-def kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a declaration out of the loop around it, so that its variable keeps its value."""
-    loops = list(outer_loops(code, begin, end))
-    for one in simple_statements(code, begin, end):
-        own = _FIRST_VALUE.match(one.text)
-        around = [loop for loop in loops if loop[1] <= one.begin < loop[2]]
-        if own is None or not around:
-            continue
-        # Leave out first values with a name that the loop declares.
-        if set(WORD.findall(own[3])) & words_declared(code, code[around[-1][0] : one.begin]):
-            continue
-        (kind, name, value), kept = own.groups(), f"gpt149_kept_{own[2]}_{one.begin}"
-        places = [
-            insertion(around[-1][0], f" {kind} {kept}{value}; "),
-            insertion(one.begin + own.start(2), "gpt149_new_"),
-            insertion(one.end - 1, f"; {kind}& {name} = @ ? {kept} : gpt149_new_{name}"),
-        ]
-        words = f"this line before the loop of line {line_of(code, around[-1][1])}"
-        yield ranked_edit(code, 1.3, one.begin, f"`{one.text};`", "", places, words)
