@@ -156,7 +156,7 @@ def resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         is_set = (
             rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*[:=]\s*{each.name}\b"
             rf"|(?<![\w.]){each.name}\.(?:begin|data)\(|[(,]\s*&\s*{each.name}\s*\["
-            rf"|\b(?:{of_macros})\(\s*{each.name}\b|\b(?:copy(?:_n)?|mem(?:cpy|move))\([^;]*[,(]\s*{each.name}\s*[,)]"
+            rf"|\b(?:{of_macros})\(\s*{each.name}\b|\b(?:copy(?:_n)?|mem(?:cpy|move))\([^;]{{0,200}}[,(]\s*{each.name}\s*[,)]"
         )
         again = re.compile(
             rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("

@@ -32,7 +32,7 @@ _COPIED = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[[^][]*\])?)\s*=(?!=)\s*([A-Za-z_]\w*\[[^][]*\])(?=\s*[;,])"
 )
 #: A function template with one type. Group 1 is its name.
-_TEMPLATE = re.compile(r"\btemplate\s*<\s*(?:typename|class)\s+\w+\s*>[^;{}()]*?\b(\w+)\s*\(")
+_TEMPLATE = re.compile(r"\btemplate\s*<\s*(?:typename|class)\s+\w+\s*>[^;{}()]{0,200}?\b(\w+)\s*\(")
 #: A number, a variable or an element.
 ATOM = r"[\w.]+(?:\[[^][]*\])?"
 #: A variable that is set to a product. Groups: it, the two factors.

@@ -17,6 +17,8 @@ from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, member
 MOST_NAMES, MOST_UNUSED = 10, 2
 #: Limits on the words of a function, on places that one edit changes in the same way, and on a call's characters.
 MOST_WORDS, MOST_ALIKE, LONGEST_CALL = 4000, 4, 1000
+#: Limit on the characters of a call before one of its arguments.
+LONGEST_BEFORE = 200
 #: Limit on the arguments that are members of an object.
 MOST_ARGUMENTS = 100
 _CALL = re.compile(r"\b([A-Za-z_]\w*)(?:<[\w\s,:*]*>)?\s*\(")
@@ -223,7 +225,7 @@ def _before(code: str, at: int) -> str:
 
 def _is_passed_by_value(code: str, at: int) -> bool:
     """Return True if a function of this file gets the argument at an offset by value, or by a constant reference."""
-    call = re.search(rf"(\w+)\s*\(((?:[^();{{}}]|{_NESTED})*)$", code[max(0, at - LONGEST_CALL) : at])
+    call = re.search(rf"\b(\w+)\s*\(((?:[^();{{}}]|{_NESTED})*)$", code[max(0, at - LONGEST_BEFORE) : at])
     named = [each for each in definitions(code) if call is not None and each.name == call[1]]
     k = len(apart(call[2])) - 1 if call is not None else 0
     parameters = [apart(code[each.opened : each.closed]) for each in named]
