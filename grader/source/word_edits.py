@@ -107,7 +107,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         is_bare = before.endswith(("(", ",")) and after.startswith((",", ")"))
         kinds = {kind, kind.removeprefix("const ")}
         # Do not replace an argument by a constant if it may be passed by reference.
-        may_be_constant = is_whole(kind) and (not is_bare or _is_passed_by_value(code, at))
+        is_number = is_whole(kind) or kind in ("float", "double")
+        may_be_constant = is_number and (not is_bare or _is_passed_by_value(code, at))
         kinds |= {f"const {kind}"} if may_be_constant else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if old in blocks and (least := re.search(r"\bmin\s*\([^;]*$", before)):
