@@ -83,8 +83,7 @@ def test_a_broken_marker_is_reported_by_its_line() -> None:
 
 
 def test_template_key_and_studies_have_the_same_questions_and_tables(tmp_path: Path) -> None:
-    asked = answers(TEMPLATE)
-    questions = writeups.read_key(writeups.WRITEUP_KEY)
+    asked, questions = answers(TEMPLATE), writeups.read_key(writeups.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *writeup.OPTIONAL}
     assert sum(one.points for one in questions) == {item.id: item.points for item in COURSE.manual}["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)

@@ -144,7 +144,11 @@ def _declared_names(code: str) -> Iterator[Name]:
         vectors = {"float": "vector", "double": "double vector"}
         of_values = vectors.get(held[0], "objects") if held else "tensor"
         kind = one[2] or (of_values if one[5] else "pointer" if one[4] else "float")
-        kind = f"{kind} array" if code[one.end()] == "[" else kind
+        # An edit cannot use an array of doubles in place of one of floats.
+        is_array = code[one.end()] == "["
+        if one[3] == "double" and (one[4] or is_array):
+            kind = "double" if is_array else "double pointer"
+        kind = f"{kind} array" if is_array else kind
         kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
         end = scope_end(code, one.end(), ends)
         yield Name(one[6], kind, _begun(code, one.end()), end)

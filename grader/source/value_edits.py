@@ -81,7 +81,7 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         )
         yield from _other_brackets(code, value)
         yield from _added_operands(code, value, rescaling | _halves(code, value, sums), maxima)
-        yield from _rescaled_sums(code, value)
+        yield from _rescaled_sums(code, value, maxima)
         yield from _added_up(code, value)
         yield from _new_terms(code, value)
         yield from _rescaled_terms(code, value, maxima, factors)
@@ -214,15 +214,23 @@ def _rescaled_quotients(
                 yield ranked_edit(code, 0.5, end, term, f"{term} * {factor} / {divisor}", [place])
 
 
-def _rescaled_sums(code: str, value: _Value) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that multiply an old sum by a factor: a running softmax does it before it adds a term."""
+def _rescaled_sums(code: str, value: _Value, maxima: Sequence[str]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that multiply an old sum by a factor: a running softmax does it before it adds a term.
+
+    If the term has a factor `exp(m - new)`, the factor of the sum may be `exp(old - new)`, with one of `maxima`.
+    """
     target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[value.first : value.begin])
     if target is None:
         return
-    for k, atom in enumerate([atom for atom in value.atoms if "[" not in atom][:MOST_ATOMS]):
-        place = insertion(value.first, f"(@) ? (void)({target[1]} *= {atom}) : (void)0, ")
-        words = f"with {target[1]} * {atom} in place of the old {target[1]}"
-        yield ranked_edit(code, 1.05 + 0.1 * k, value.first, atom, "", [place], words)
+    names = [atom for atom in value.atoms if "[" not in atom][:MOST_ATOMS]
+    factors = [(atom, 1.05 + 0.1 * k) for k, atom in enumerate(names)]
+    if found := _RESCALES.search(code, value.begin, value.last):
+        others = [name for name in maxima if name not in (found[2], found[3])]
+        factors += [(f"{found[1]}({name} - {found[3]})", 0.4) for name in others[:MOST_ATOMS]]
+    for factor, rank in factors:
+        place = insertion(value.first, f"(@) ? (void)({target[1]} *= {factor}) : (void)0, ")
+        words = f"with {target[1]} * {factor} in place of the old {target[1]}"
+        yield ranked_edit(code, rank, value.first, factor, "", [place], words)
 
 
 def _rescaled_partners(
