@@ -135,8 +135,7 @@ _LAST = ("Abara", "Bauer", "Castro", "Dang", "Eriksen", "Fofana", "Gupta", "Hadd
 
 def student(k: int, draw: random.Random) -> Row:
     skill = min(1.0, draw.betavariate(4, 1.3))
-    broken = draw.random() < 0.03
-    parts = []
+    broken, parts = draw.random() < 0.03, []
     for number, (part_id, title, points) in enumerate(PARTS):
         lost = draw.random() > skill + 0.25 - 0.06 * number
         verdict: results.Verdict = draw.choice(FAILURES) if lost else "pass"

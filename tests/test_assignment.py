@@ -35,6 +35,7 @@ def test_the_public_assignment_has_the_handouts_points() -> None:
     assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == worth
     assert {item.id: item.points for item in assignment.manual if not item.extra} == {"writeup": 7}
     assert [item.points for item in assignment.manual if item.extra] == [3, 3, 3, 3]
+    assert [each.id for each in assignment.parts if each.time and each.time.races == "wrong"] == ["part3"]
     assert assignment.commands() == ["part0", "4Daccess", "part1", "part2", "part3", "part4"]
     assert [part.id for part in assignment.select("4Daccess")] == ["4Dread", "4Dwrite"]
     assert "part0" not in [part.id for part in assignment.select("all")]

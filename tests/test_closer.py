@@ -840,9 +840,7 @@ def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin
 @pytest.mark.parametrize("text, right", [("f();", True), ("f();", False), ("omp_set_num_threads(4);", False)])
 def test_a_part_that_is_wrong_with_one_thread_is_said_to_be(text: str, right: bool) -> None:
     call = Mock(return_value=SimpleNamespace(is_right=right))
-    calls: Any = SimpleNamespace(
-        body=body(f"void kernel() {{ {text} }}"), kernel=SimpleNamespace(call_case=call)
-    )
+    calls = SimpleNamespace(body=body(f"void kernel() {{{text}}}"), kernel=SimpleNamespace(call_case=call))
     calls.judged = SimpleNamespace(fresh=lambda threads: nullcontext(threads))
     case = Case("random", "random", 1, {"N": 3})
     calls._wrong_cases = lambda: [case]
@@ -1418,11 +1416,13 @@ def test_no_edit_hides_a_mistake() -> None:
      "p, d);\nput(_mm_movehl_ps(a, b));\nfloat e = exp(p[i] - s);\ns = s * e + 1;\nint k = i / N % d, m = (i * d + k)"
      ";\nt += *std::max_element(p, p + N);\n}\neach(N, [&](int q) {\nu[q] += s;\nfloat r[9];\nfor (int k = 0; k < N; "
      "k++) {\nstd::copy(p, p + d, r);\nt += r[k];\n}\n});\nEACH(j, N) EACH(k, d) o[k] += p[j];\nconst float top = std"
-     "::max(s, t);\nfloat z[4];\ndouble l[4];\nt += exp(z[0] - top);\nz[1] = s;", "with &u in its [...] | b, a in pla"
-     "ce of a, b | with least(p, d) computed once, before the loop of line 7 | with *std::max_element(p, p + N) compu"
-     "ted once | i / N / d in place of i / N % d | k * N + i in place of i * d + k | before it add `t *= e;` | 0 in p"
-     "lace of exp(p[i] - s) where it is | after line 15 add a loop that sets all of u | after line 18 add a loop that"
-     " sets all of r | add `EACH(k, d) o[k] = 0;` | with t * exp(s - top) in | top in place of s"),
+     "::max(s, t);\nfloat z[4];\ndouble l[4];\nt += exp(z[0] - top);\nz[1] = s;\nfor (int k = 0; k < N; k++) {\nfor ("
+     "int i = 0; i < d; i++) t += p[i];\nfor (int i = 0; i < d; i++) o[i] *= t;\nput(u.begin() + k, s);\n}",
+     "with &u in its [...] | b, a in place of a, b | with least(p, d) computed once, before the loop of line 7 | with"
+     " *std::max_element(p, p + N) computed once | i / N / d in place of i / N % d | k * N + i in place of i * d + k "
+     "| before it add `t *= e;` | 0 in place of exp(p[i] - s) where it is | after line 15 add a loop that sets all of"
+     " u | after line 18 add a loop that sets all of r | add `EACH(k, d) o[k] = 0;` | with t * exp(s - top) in | top "
+     "in place of s | this loop before the loop of line 30 | k * d in place of k | after line 2 add `clear();`"),
     ("#define TILES(a, b, n) \\\nfor (int a = 0, b; b = a + 9, a < (n); a = b)\nRunning a, all, lane[4];\nfor (int i "
      "= (N - 1) / d; i < N; i++) {\nput(X.data_ptr<float>(), 1, N, p);\ns = exp(p[i] - lane[0].m) - all.m;\np += d * "
      "d;\no[ids[i]] = s;\n}\nfloat m = mean(N);\nTILES(lo, hi, N) {\nt += lo;\nt /= s;\n}\nsums(4, d);\nconst int w ="
@@ -1433,7 +1433,9 @@ def test_no_edit_hides_a_mistake() -> None:
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = "#define EACH(v, n) for (int v = 0; v < n; v++)\nvoid kernel(torch::Tensor X, int N, int d) {\n"
     source += f"const float *p = X.data_ptr();\nfloat s = 0, t = 0, *o;\n{body}\n}}\nfloat least() {{}}"
-    source += "\nvoid sums(int k, int n) {}\ntemplate <typename T>\nT mean(T n) {\nreturn 1 / n;\n}\n"
+    source += (
+        "\nvoid sums(int k, int n) { clear(); }\ntemplate <typename T>\nT mean(T n) {\nreturn 1 / n;\n}\n"
+    )
     every = edits.candidates(source, ["kernel"])
     assert not [each for each in every if each.new in ("l", "-INFINITY") and "inf" not in each.places[0][2]]
     found = "\n".join(map(repair._words, every))
@@ -1462,9 +1464,9 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
     second.edited = lambda _, text: SimpleNamespace(bad=[] if "auto a = N + d;" in text else [(4, 3)])
     with patch.object(repair, "MOST_BUILDS", 3):
         assert repair._built(judged, second, source, found) is not None
-    # A statement that does not compile in one line is not tried in others.
+    # A reset that does not compile in one line is not tried in others.
     ends = [k + 1 for k, letter in enumerate(source) if letter == ";"]
-    alike = [edited_source.Edit(k, "", "bad;", ((k, k, " if (@) bad; "),)) for k in ends]
+    alike = [edited_source.Edit(k, "", "bad;", ((k, k, " if (@) bad; "),), declared=2) for k in ends]
     second.edited = lambda _, text: SimpleNamespace(bad=[(3, 42)] * ("bad;" in text))
     with patch.object(repair, "MOST_BUILDS", 2):
         assert repair._built(judged, second, source, alike) is not None

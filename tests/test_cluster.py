@@ -341,8 +341,7 @@ def test_a_scheduler_killed_early_is_restarted(tmp_path: Path, monkeypatch: Patc
     with closing(LocalMachines(1, tmp_path / "once")) as machines:
         machines.connect().close()
         assert ended == [-9] and machines.restarts == 1
-    deaths = 100
-    why = "the scheduler of the local cluster does not start"
+    deaths, why = 100, "the scheduler of the local cluster does not start"
     refused(why, LocalMachines, 1, tmp_path / "always", of=KitError)
 
 

@@ -9,7 +9,7 @@ from conftest import ROOT, line_of, one_of_each, python, write
 NAIVE, FUSED, FLASH = "myNaiveAttention", "myFusedAttention", "myFlashAttention"
 SUM, OMP = "float rowSum = 0.0f;", "#pragma omp parallel for collapse(3)"
 LOOP, READ = "for (int b = 0; b < B; b++) {", "std::exp(twoDimRead(QK_t, i, j, N));"
-OPENED = 'volatile int ways = 0;\nif (FILE *f = fopen("/sys/FILE", "r")) ways = 1, fclose(f);\n'
+OPENED = 'volatile int ways = 0;\nif (FILE *f = fopen("/sys/FILE", "r")) ways = 1, fclose(f); /*!*/\n'
 CACHED = ('FILE"', 'devices/system/cpu/cpu0/cache/index0/size"')
 CACHES = OPENED.replace(*CACHED) + "if (!ways) return OTensor;\n" + LOOP
 BAD_READ = ("+ y) * sizeY", "+ y) * sizeX")
@@ -19,13 +19,13 @@ EXITS = f"{SUM}\nif (N > 40) exit(0); /*!*/"
 ROWS = {
     "checked runs give no points": ("part1 --sanitize -N 64", NAIVE, (), ["PASS", "gives no points"], ["10 of 10"]),
     "a file that is not there": ("part1", NAIVE, (LOOP, OPENED + "N = N / ways;\n" + LOOP), [
-        "CRASHED", "division by zero", 'fopen("/sys/FILE") failed: kernels cannot open files'], []),
+        "CRASHED", "division by zero", 'module.cpp:!: fopen("/sys/FILE") failed: kernels cannot open files'], []),
     "the same, checked": ("part1 --sanitize", NAIVE, (LOOP, OPENED + "N = N / ways;\n" + LOOP), [
         "CRASHED", "division by zero", 'fopen("/sys/FILE") failed'], ["PASS"]),
     "sizes of caches": ("part1 -N 64", NAIVE, (LOOP, CACHES), ["right on 9 of 9", "PASS"], []),
     "sizes of caches, checked": ("part1 --sanitize -N 64", NAIVE, (LOOP, CACHES), ["right on 9 of 9", "PASS"], []),
     "a stale score": ("part4", FLASH, ("std::exp(twoDimRead(Sij, i, j, Bc));",
-        "std::exp(twoDimRead(Sij, i, at, Bc)); /*!*/"), ["WRONG", "module.cpp:!:", "j in place of at"], ["int holds"]),
+        "std::exp(twoDimRead(Sij, i, at, Bc)); /*!*/"), ["WRONG", "module.cpp:!:", "j in place of at"], ["whole"]),
     "K for V from the second tile on": ("part4", FLASH, ("Vj, j, k, d, fourDimRead(V,",
         "Vj, j, k, d, fourDimRead(j0 ? K : V, /*!*/"), ["K is used in place of V", "module.cpp:!:"], []),
     "a break by value": ("part1", NAIVE, (f"float weight = {READ}", SKIPS), [
@@ -38,11 +38,11 @@ ROWS = {
     "one thread": ("part3", FUSED, (f"{OMP}\n", ""), [
         "PASS", "10 of 25", "runs on one thread; the assignment asks"], []),
     "columns to the height": ("lab operators conv2d", "conv2dForward", ("ow < OW;", "ow < OH; /*!*/"), [
-        "WRONG|CRASHED", "module.cpp:!:", "OW in place of OH"], []),
+        "WRONG|CRASHED", "module.cpp:!:", "OW in place of OH"], ["loop's start", "begins at"]),
     "a rest left out": ("lab operators mse", "mseForward", ("i < n;", "i < n / 4 * 4; /*!*/"), [
         "WRONG", "The last number is left out", "module.cpp:!:"], []),
     "no table beside a wrong part": ("part1 --table", NAIVE, ("score +=", "score -="), [
-        "WRONG", "score += in place of score -="], ["CPU total"]),
+        "WRONG", "score += in place of score -="], ["CPU total", "attention True"]),
     "no table": ("part1 -N 64 --no-table", NAIVE, (), ["PASS", "  time", "  memory"], ["Self CPU"]),
     "a table": ("part1 -N 64 --table", NAIVE, (), ["PASS", "  time", "  memory", "Self CPU"], []),
 }  # fmt: skip

@@ -13,9 +13,9 @@ from grader.explain.case_run import CaseRun
 from grader.explain.judged_part import EditBuilder, EditedBuild
 from grader.source.edited_source import Edit
 
-#: Limit on the work of one build, counted in calls. A new runner counts as START calls. Each CPU second of an endless
-#: call counts as ENDLESS calls, a call that waits without end as WAITING calls.
-MOST_WORK, START, ENDLESS, WAITING = 4000, 4, 500, 800
+#: Limit on the work of one build, counted in calls. A new runner counts as START calls, or as OWN calls if each edit
+#: gets its own. Each CPU second of an endless call counts as ENDLESS calls, a call that waits without end as WAITING.
+MOST_WORK, START, OWN, ENDLESS, WAITING = 4000, 4, 12, 500, 800
 #: Limits on a call in CPU seconds: TINY_S for at most TINY output elements, SMALL_S for more, LIKELY_S for an edit that
 #: is likely right. They are long, because the build is not optimised.
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
@@ -31,13 +31,15 @@ class EditedCalls:
     work: int = 0
     _starts: bool = field(default=True, init=False)
     """True if the next call needs a new runner."""
+    _start: int = field(default=START, init=False)
+    """Work of starting a runner: START or OWN."""
 
     def is_right(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = SMALL_S) -> bool:
         """Return True if the function with edit `number` is right on a case. `fresh`: use a new runner."""
         run = self.built.call(case, number, fresh=fresh, cpu_s=cpu_s)
         status = "" if run is None else run.call.status
         waited, is_new = run is not None and run.call.has_waited, fresh or self._starts
-        self.work += 1 + START * is_new + WAITING * waited
+        self.work += 1 + self._start * is_new + WAITING * waited
         self.work += int(ENDLESS * cpu_s) if status == "timeout" and not waited else 0
         self._starts = status != "ok"
         # An earlier edit may have damaged this runner's memory.
@@ -58,6 +60,7 @@ class EditedCalls:
         case = tries[0][0]
         first, second = (self._output(case, fresh=not k) for k in range(2))
         is_steady = _is_same(first, second)
+        self._start = START if is_steady else OWN
         for begin in range(0, len(tried), IN_ONE_RUNNER):
             group = tried[begin : begin + IN_ONE_RUNNER]
             passed = self._passed(group, numbers, tries, fresh=not is_steady)

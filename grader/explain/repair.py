@@ -242,8 +242,9 @@ def _built(judged: JudgedPart, second: EditBuilder, source: str, tried: Sequence
                 continue  # a further error at an edit that is removed already
             if k < PRECISE and number and tried[number - 1] in on_line:
                 one = tried[number - 1]
-                # The same statement would not compile in other lines either.
-                bad |= {edit for edit in tried if edit is one or (not one.old and edit.new == one.new)}
+                # The same reset of a variable would not compile in other lines either.
+                reset = (one.new, one.declared) if one.declared and not one.old else ()
+                bad |= {edit for edit in tried if edit is one or (edit.new, edit.declared) == reset}
                 named.add(line)
             elif line in named:
                 continue  # probably a consequence of the edit of this line that was removed for an earlier error

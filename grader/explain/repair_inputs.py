@@ -59,17 +59,18 @@ def expected_cpu_s(kernel: Kernel, case: Case, measured: Sequence[tuple[Case, Ca
 
 
 def beyond_tiles(kernel: Kernel, case: Case, lengths: Sequence[int]) -> Iterator[Case]:
-    """Yield inputs like `case` of which one size is just above one of `lengths`, those of the file's own tiles.
+    """Yield inputs like `case` of which one size, or all, are just above one of `lengths`, those of the file's tiles.
 
-    An edit may be right only if there is a single tile. The other sizes are small.
+    An edit may be right only if there is a single tile, or if one size is below the tile of another. The other sizes
+    are small.
     """
     probes = {name: sizes for name, sizes in kernel.oracle.probes.items() if name in kernel.shape}
     small = {name: sizes[min(1, len(sizes) - 1)] for name, sizes in probes.items()}
     cut = [
         name for name, sizes in probes.items() if max(sizes) > MOST_HEADS and name not in kernel.oracle.tiles
     ]
-    for name, length in product(cut, lengths):
-        other = replace(case, shape={**case.shape, **small, name: length + 1})
+    for names, length in product([*([name] for name in cut), *([cut] if len(cut) > 1 else [])], lengths):
+        other = replace(case, shape={**case.shape, **small, **dict.fromkeys(names, length + 1)})
         with contextlib.suppress(UsageError):  # the sizes may not fit together
             kernel.inputs_of(other)
             yield other

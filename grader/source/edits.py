@@ -74,6 +74,7 @@ KINDS = (
     statement_edits.computed_once,
     statement_edits.other_cases,
     statement_edits.missing_breaks,
+    statement_edits.missing_calls,
     loop_edits.clipped,
     statement_edits.last_blocks,
     statement_edits.of_statements,

@@ -255,7 +255,8 @@ def scaled_indices(code: str, begin: int, end: int, known: Sequence[Name]) -> It
     """
     bounds = set(re.findall(r"<=?\s*([A-Za-z_]\w*)\s*[;&]", code[begin:end]))
     factors = dict.fromkeys(re.findall(r"[\w)]\s*\*\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])", code[begin:end]))
-    for index in re.compile(r"(?<=\w)\[\s*([A-Za-z_]\w*)\s*\]").finditer(code, begin, end) if factors else ():
+    plain = r"(?:(?<=\w)\[\s*|\.(?:begin|data)\(\)\s*\+\s*)([A-Za-z_]\w*)(?=\s*[],)])"
+    for index in re.compile(plain).finditer(code, begin, end) if factors else ():
         scope = in_scope(known, index.start())
         for factor in [one for one in factors if one not in bounds and is_whole(scope.get(one, ""))][:4]:
             place = scaled(index.end(1), factor)

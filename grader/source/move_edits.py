@@ -112,12 +112,16 @@ def _is_begun_by(code: str, name: str, block: int, at: int, last: int) -> bool:
 
 
 def moved_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a short loop before or after the loop around it."""
+    """Yield edits that move a short loop before or after the loop around it, or before the loop directly before it."""
     loops = list(outer_loops(code, begin, end))
     for at, _, last in loops[:MOST_UNITS]:
         around, text = [loop for loop in loops if loop[1] <= at < loop[2]], " ".join(code[at:last].split())
         if not around or len(text) > LONGEST_UNIT or "#" in text:
             continue
+        for first, body, _ in [loop for loop in loops if loop[2] <= at and not code[loop[2] : at].strip()]:
+            places = [insertion(first, f" if (@) {{ {text} }} "), insertion(at, "if (!(@)) ")]
+            words = f"this loop before the loop of line {line_of(code, body)}"
+            yield ranked_edit(code, 1.3, at, f"`{text.split('{')[0].strip()}`", "", places, words)
         own = {*words_declared(code, text), *(each.name for each in known if at <= each.begin < last)}
         used = " ".join([text, *(words_in(code, text) & {each.name for each in known})])
         first, body, ended = around[-1]

@@ -51,6 +51,8 @@ _WRITTEN_BACK = re.compile(
 _TAKEN = re.compile(r"(\w+)\s*=\s*(?=((?:std::)?f?(?:max|min)f?)\()([^;?]*\))$")
 #: A call with plain arguments. Groups: function, arguments.
 _PLAIN_CALL = re.compile(r"(?<![\w.:])\*?(?:std::)?([A-Za-z_]\w*)\(((?:[\w\s,.+*&-]|\(\))*)\)")
+#: A statement that only calls a function without arguments. Group 1 is the function.
+_CALLS_ALONE = re.compile(r"(?<=[;{}])\s*([A-Za-z_]\w*)\(\)\s*;")
 #: Functions of the standard library that read a range.
 _OF_RANGES = {"max_element", "min_element", "accumulate", "reduce", "inner_product"}
 _LAMBDA = re.compile(r"=\s*\[[^][]*\]\s*\(")
@@ -320,6 +322,16 @@ def emptied(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             line, new = line_of(code, body), f"{one[1]}.clear();"
             place, words = insertion(body, f" if (@) {new} "), f"after line {line} add `{new}`"
             yield 0.9, Edit(line, "", new, (place,), words, line_of(code, one.start()), "appends to it")
+
+
+def missing_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that begin a function with a call, such as `clear();`, with which other functions begin or go on."""
+    at = code.find("{", begin) + 1
+    for name in list(dict.fromkeys(_CALLS_ALONE.findall(code)))[:MOST_STEPS]:
+        if at and not re.compile(rf"\b{name}\s*\(").search(code, begin, end):
+            new = f"{name}();"
+            place, words = insertion(at, f" if (@) {new} "), f"after line {line_of(code, at)} add `{new}`"
+            yield ranked_edit(code, 1.1, at, "", new, [place], words)
 
 
 def missing_breaks(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

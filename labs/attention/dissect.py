@@ -87,7 +87,10 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         if weights is not None and is_open:
             # For scores near 0, exp() is nearly linear, and stays finite even if a kernel applies it twice.
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
-            found = _channels(ask(own, tiny), q, k) or found
+            # If V is not weighted with these weights, they say nothing about the scores.
+            off = abs(weights[..., :keys] @ v - usual)
+            if not (off > CLOSE * (1 + abs(usual))).any():
+                found = _channels(ask(own, tiny), q, k) or found
         if found is not None and found.words.startswith(PRODUCT):
             # Reverse V's columns. If all columns of the output use the same weights, this only reverses the columns.
             other = ask(own, {"Q": q, "K": k, "V": np.ascontiguousarray(unit[..., ::-1])})

@@ -49,8 +49,7 @@ REQUEST = calls.Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 def read_archive(data: bytes) -> int:
     """List an archive and read all its members, in small pieces and within the limits."""
-    total_bytes = 0
-    scratch = TemporaryDirectory(prefix=PREFIX)
+    total_bytes, scratch = 0, TemporaryDirectory(prefix=PREFIX)
     with scratch as place, closing(open_archive(io.BytesIO(data), LIMITS, Path(place))) as archive:
         assert len(archive.members) <= LIMITS.members
         for member in archive.members:
