@@ -49,6 +49,7 @@ FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
     r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
 )
+#: Brackets and their content, up to two levels.
 _NESTED = r"\((?:[^();]|\([^();]*\))*\)"
 #: Characters that separate the comparisons in a condition.
 _PART = re.compile(r"[;{}&|?]")
