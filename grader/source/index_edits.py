@@ -34,12 +34,8 @@ _FIRST_OF_TILE = re.compile(r"\b([A-Za-z_]\w*)\s*\+(?![+=])")
 #: An index of a matrix in an array. Groups: array, row length.
 _ROW_LENGTH = re.compile(r"([A-Za-z_][\w.]*)\[(?:[^][;]*[\w)])\s*\*\s*([A-Za-z_][\w.]*)\s*\+\s*[\w.+\s]+\]")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
-#: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
-_FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
-#: The same, also outside of square brackets.
-_FLAT = re.compile(
-    r"(?<=[(\[,+=])\s*([A-Za-z_]\w*)\s*\*\s*([A-Za-z_]\w*)\s*\+\s*([A-Za-z_]\w*)\s*(?=[)\],;])"
-)
+#: A flat index, such as `i * N + j`. Groups: row, row length, column.
+_FLAT = re.compile(r"(?<=[(\[,+=])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=[)\],;])")
 #: A variable that is set to a quotient, and a loop that begins at a variable. Groups: variable, divisor; variable.
 _GROUPS = re.compile(r"\b(\w+)\s*=\s*\w+\s*/\s*(\w+)\s*;")
 _BEGINS_AT = re.compile(r"\bfor\s*\([^;()=]*=\s*([A-Za-z_]\w*)(?=\s*;)")
@@ -56,19 +52,15 @@ def exchanged_indices(code: str, begin: int, end: int, known: Sequence[Name]) ->
         if pair[1] != pair[2]:
             places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
             yield 1, Edit(line_of(code, pair.start()), pair[0], f"[{pair[2]}][{pair[1]}]", places)
-    for flat in _FLAT_INDEX.finditer(code, begin, end):
-        index = f"{flat[3]} * {flat[2]} + {flat[1]}"
-        if flat[1] != flat[3]:
-            ends = replaced((flat.start(1), flat.end(3)), index)
-            yield ranked_edit(code, 1, flat.start(1), flat[0].strip(), index, ends)
-    # The row length may be wrong, too: `b * H + h` in place of `h * B + b`.
     for flat in islice(_FLAT.finditer(code, begin, end), MOST_WORDS):
         kinds = in_scope(known, flat.start(1))
         sizes = [name for name, kind in kinds.items() if SIZE.fullmatch(name) and is_whole(kind)]
-        for k, size in enumerate([name for name in sizes if name not in flat.groups()][:MOST_UNUSED]):
-            index, span = f"{flat[3]} * {size} + {flat[1]}", (flat.start(1), flat.end(3))
-            old = f"{flat[1]} * {flat[2]} + {flat[3]}"
-            yield ranked_edit(code, 1.2 + 0.1 * k, flat.start(1), old, index, replaced(span, index))
+        # The row length may be wrong, too: `b * H + h` in place of `h * B + b`.
+        others = [name for name in sizes if name not in flat.groups()][:MOST_UNUSED]
+        for k, length in enumerate([flat[2], *others]):
+            if flat[1] != flat[3] and (k or code[flat.end()] == "]"):
+                new, span = f"{flat[3]} * {length} + {flat[1]}", (flat.start(1), flat.end(3))
+                yield ranked_edit(code, 1 + 0.1 * k, span[0], code[slice(*span)], new, replaced(span, new))
 
 
 def byte_counts(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -176,11 +176,12 @@ def macro_counters(code: str, text: str = "") -> Iterator[tuple[int, int, int]]:
 
     Without a text, the whole code is read.
     """
+    searched = text or code
     for name, (declared, end) in _counting_macros(code).items():
-        uses = re.compile(rf"\b{name}\s*\(").finditer(text or code, 0 if text else end)
+        uses = re.compile(rf"\b{name}\s*\(").finditer(searched, 0 if text else end)
         for use in islice(uses, MOST_USES):
-            at, last = use.end(), closed(text or code, use.end(), "()")
-            for k, given in enumerate(apart((text or code)[at : last - 1])):
+            at, last = use.end(), closed(searched, use.end(), "()")
+            for k, given in enumerate(apart(searched[at : last - 1])):
                 if k in declared and (word := re.fullmatch(r"\s*([A-Za-z_]\w*)\s*", given)):
                     yield at + word.start(1), at + word.end(1), last
                 at += len(given) + 1

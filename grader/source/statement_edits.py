@@ -325,7 +325,7 @@ def emptied(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def missing_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that begin a function with a call, such as `clear();`, with which other functions begin or go on."""
+    """Yield edits that begin a function with a call that other functions make, such as `clear();`."""
     at = code.find("{", begin) + 1
     for name in list(dict.fromkeys(_CALLS_ALONE.findall(code)))[:MOST_STEPS]:
         if at and not re.compile(rf"\b{name}\s*\(").search(code, begin, end):

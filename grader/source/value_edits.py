@@ -30,8 +30,6 @@ _FACTOR = re.compile(rf"\b(\w+)\s*=\s*{_RESCALES.pattern}\s*[;,]")
 _MAXIMUM = re.compile(
     r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*\*?\s*(?:std::)?f?max\w*\s*\((?:\s*([A-Za-z_]\w*(?:\[\w+\])?)\s*,)?"
 )
-#: A number that grows.
-_ADDED_TO = re.compile(r"\b(\w+)\s*\+=")
 _CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
 _SIZED = re.compile(rf"(?:{_CAST})?(?:\d[\w.]*|[A-Z]\w?|d)$|.*\($")
 #: The operands, operators and brackets of a value. A call is an operand, but the brackets of exp() and log() can move.
@@ -71,14 +69,12 @@ def of_values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         dict.fromkeys(name for found in _MAXIMUM.findall(code, begin, end) for name in found if name)
     )
     factors = {name: found for name, *found in _FACTOR.findall(code, begin, end)}
-    added = set(_ADDED_TO.findall(code))
+    # The sum to rescale may be a member that another function adds to.
+    added = set(_SUMMED.findall(code))
     for value in _values(code, begin, end, known):
-        partners = [
-            name for name, kind in in_scope(known, value.first).items() if kind in ("float", "double")
-        ]
-        yield from _rescaled_partners(
-            code, value, {*rescaling, *factors}, [*filter(added.__contains__, partners)]
-        )
+        kinds = in_scope(known, value.first)
+        partners = [name for name, kind in kinds.items() if kind in ("float", "double") and name in added]
+        yield from _rescaled_partners(code, value, {*rescaling, *factors}, partners)
         yield from _other_brackets(code, value)
         yield from _added_operands(code, value, rescaling | _halves(code, value, sums), maxima)
         yield from _rescaled_sums(code, value, maxima)
